@@ -1,0 +1,1 @@
+"""One outside system each; adapters do not know one another."""

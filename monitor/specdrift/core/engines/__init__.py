@@ -1,0 +1,1 @@
+"""What each engine and version exports: samples of a page -> EngineCounters, and the gaps."""

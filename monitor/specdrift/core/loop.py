@@ -1,0 +1,379 @@
+"""The life of an action: steady -> rollout -> verifying -> standing -> probe -> steady.
+
+`advance(loop, facts, rules)` is pure. The loop state says which rung should be in force; the
+shell makes it so (level-triggered: asking twice changes nothing), so a crash at any point is
+resolved by reading the live configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from specdrift.core import sentences
+from specdrift.core.economics import Estimate, SpeedRow, StepTimes, gain_between, speedup
+from specdrift.core.policy import (
+    AS_FOUND,
+    OFF,
+    Alternative,
+    Choice,
+    ClassView,
+    Facts,
+    Mode,
+    Rules,
+    choose,
+    predicted_at_baseline,
+)
+
+KEEP_ROWS = 40
+DAY = 86400.0
+
+
+class Phase(StrEnum):
+    """Where the loop is."""
+
+    STEADY = "steady"
+    ROLLOUT = "rollout"
+    VERIFYING = "verifying"
+    STANDING = "standing"
+
+
+class Purpose(StrEnum):
+    """Why the configuration is being changed."""
+
+    ACT = "act"
+    UNDO = "undo"
+    PROBE = "probe"
+    FALL_BACK = "fall_back"
+
+
+class Kind(StrEnum):
+    """What a decision is."""
+
+    HOLD = "hold"
+    REPORT = "report"
+    RECOMMEND = "recommend"
+    ACT = "act"
+    VERIFIED = "verified"
+    UNDO = "undo"
+    PROBE = "probe"
+    FALL_BACK = "fall_back"
+    RECOVERED = "recovered"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision: what, why in one sentence, and all that was looked at."""
+
+    time: float
+    kind: Kind
+    sentence: str
+    rung: str | None = None
+    settings: Mapping[str, object] | None = None
+    traffic_class: str | None = None
+    cause: str | None = None
+    gain: Estimate | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """What the loop remembers between ticks (and across restarts of specdrift).
+
+    Attributes:
+        as_found: The speculative config found at first; never changed by specdrift.
+        rung, settings: What should be in force (settings None: speculation off).
+        before: Windows before the action under verification.
+        standing: Speedup of the fallback in force, as verified.
+        barred: Rungs that did not help -> time until which they stay barred.
+        actions: Times of configuration changes made (undo and falling back not counted).
+        said: Keys of what was said already, so that one fact gives one sentence.
+    """
+
+    as_found: Mapping[str, object] = field(default_factory=dict)
+    phase: Phase = Phase.STEADY
+    purpose: Purpose | None = None
+    rung: str = AS_FOUND
+    settings: Mapping[str, object] | None = None
+    previous_rung: str = AS_FOUND
+    previous_settings: Mapping[str, object] | None = None
+    since: float = 0.0
+    trigger: str = ""
+    before: tuple[SpeedRow, ...] = ()
+    standing: float | None = None
+    probe_at: float | None = None
+    probe_wait: float = 0.0
+    barred: Mapping[str, float] = field(default_factory=dict)
+    actions: tuple[float, ...] = ()
+    last_action: float | None = None
+    said: tuple[str, ...] = ()
+    plan: int = 0
+
+
+def begin(as_found: Mapping[str, object], now: float) -> LoopState:
+    """Return the state of a loop that has just met a workload."""
+    return LoopState(as_found=as_found, settings=as_found or None, since=now)
+
+
+def advance(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
+    """Move the loop on by one tick; at most one decision comes out."""
+    if loop.phase is Phase.ROLLOUT:
+        return _rollout(loop, facts, rules)
+    if loop.phase is Phase.VERIFYING:
+        return _verify(loop, facts, rules)
+    if loop.phase is Phase.STANDING:
+        return _stand(loop, facts, rules)
+    return _steady(loop, facts, rules)
+
+
+def _say(loop: LoopState, key: str, decision: Decision) -> tuple[LoopState, Decision | None]:
+    if key in loop.said:
+        return loop, None
+    return replace(loop, said=(*loop.said, key)[-50:]), decision
+
+
+def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
+    drifted = _confirmed(facts, rules)
+    if drifted is None and not _loses(facts, rules) and not _below_floor(facts, rules):
+        if facts.mix is None:
+            return replace(loop, said=tuple(s for s in loop.said if s != "mix")), None
+        return _say(loop, "mix", Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
+    if any(c.side == "drop" and c.windows_since_alarm < rules.confirm for c in facts.classes):
+        return loop, None  # an alarm is young: re-estimate on windows after it first
+    barred = [name for name, until in loop.barred.items() if facts.now < until]
+    choice = choose(facts, rules, loop.rung, loop.as_found, barred)
+    decision = Decision(
+        facts.now,
+        Kind.HOLD,
+        "",
+        traffic_class=drifted.traffic_class if drifted else None,
+        cause=drifted.cause if drifted else None,
+        alternatives=choice.alternatives,
+    )
+    trigger = f"{drifted.traffic_class}@{drifted.alarm_time}" if drifted else "losing"
+    if choice.rung is None:
+        text = sentences.hold(facts, drifted, choice)
+        return _say(loop, f"hold:{trigger}", replace(decision, sentence=text))
+    decision = replace(decision, rung=choice.rung.rung, settings=choice.rung.settings)
+    refusal = _refusal(loop, facts, rules, choice)
+    text = sentences.act(facts, drifted, choice.rung, refusal)
+    if rules.mode is not Mode.ACT or refusal:
+        kind = Kind.REPORT if rules.mode is Mode.OBSERVE else Kind.RECOMMEND
+        key = f"{kind}:{choice.rung.rung}:{trigger}:{refusal}"
+        return _say(loop, key, replace(decision, kind=kind, sentence=text))
+    moved = _move(loop, facts, choice.rung.rung, choice.rung.settings, Purpose.ACT)
+    moved = replace(moved, before=facts.rows[-KEEP_ROWS:], trigger=trigger)
+    return moved, replace(decision, kind=Kind.ACT, sentence=text)
+
+
+def _confirmed(facts: Facts, rules: Rules) -> ClassView | None:
+    """Return the class with the largest drop that stood for `confirm` windows."""
+    ready = [
+        c
+        for c in facts.classes
+        if c.side == "drop" and c.windows_since_alarm >= rules.confirm and c.effect is not None
+    ]
+    return min(ready, key=lambda c: c.effect or 0.0, default=None)
+
+
+def _loses(facts: Facts, rules: Rules) -> bool:
+    benefit = facts.benefit
+    return benefit is not None and benefit.high < 1 and benefit.windows >= rules.confirm
+
+
+def _below_floor(facts: Facts, rules: Rules) -> bool:
+    """The floor holds until break-even has been measured."""
+    if facts.benefit is not None or rules.floor is None or len(facts.rows) < rules.confirm:
+        return False
+    return any(c.acceptance is not None and c.acceptance < rules.floor for c in facts.classes)
+
+
+def _refusal(loop: LoopState, facts: Facts, rules: Rules, choice: Choice) -> str:
+    """Return why act mode may not act now, or an empty string."""
+    recent = [t for t in loop.actions if facts.now - t < DAY]
+    if facts.rollout.status == "none":
+        return "nothing here can change the engine's configuration"
+    if len(recent) >= rules.actions_per_day:
+        return f"{len(recent)} actions in 24 h reach actionsPerDay {rules.actions_per_day}"
+    if loop.last_action is not None and facts.now - loop.last_action < rules.cooldown:
+        left = rules.cooldown - (facts.now - loop.last_action)
+        return f"the cool-down lasts another {sentences.span(left)}"
+    if not facts.in_maintenance:
+        return "this is outside the maintenance windows"
+    taken = choice.rung
+    if taken is not None and taken.gain is None and rules.when_unknown.value != "trial":
+        return "its gain is not known and the policy allows no trial"
+    return ""
+
+
+def _move(
+    loop: LoopState,
+    facts: Facts,
+    rung: str,
+    settings: Mapping[str, object] | None,
+    purpose: Purpose,
+) -> LoopState:
+    counted = purpose in (Purpose.ACT, Purpose.PROBE)
+    return replace(
+        loop,
+        phase=Phase.ROLLOUT,
+        purpose=purpose,
+        previous_rung=loop.rung,
+        previous_settings=loop.settings,
+        rung=rung,
+        settings=settings,
+        since=facts.now,
+        actions=((*loop.actions, facts.now)[-100:] if counted else loop.actions),
+        last_action=facts.now,
+        plan=loop.plan + 1,
+    )
+
+
+def _rollout(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
+    status = facts.rollout.status
+    late = facts.now - loop.since > rules.rollout_timeout
+    if status == "ready":
+        if loop.purpose is Purpose.UNDO:
+            return replace(loop, phase=Phase.STEADY, purpose=None, since=facts.now), None
+        if loop.purpose is Purpose.FALL_BACK:
+            return _begin_standing(loop, facts), None
+        return replace(loop, phase=Phase.VERIFYING, since=facts.now), None
+    if status != "failed" and not late:
+        return loop, None
+    reason = facts.rollout.reason or f"not ready after {sentences.span(rules.rollout_timeout)}"
+    if loop.purpose in (Purpose.UNDO, Purpose.FALL_BACK):
+        text = sentences.stuck(facts, loop.rung, reason)
+        return _say(loop, f"stuck:{loop.plan}", Decision(facts.now, Kind.REPORT, text))
+    text = sentences.undo_rollout(facts, loop.rung, loop.previous_rung, reason)
+    barred = {**loop.barred, loop.rung: facts.now + rules.max_backoff}
+    back = _move(loop, facts, loop.previous_rung, loop.previous_settings, _way_back(loop))
+    return replace(back, barred=barred), Decision(facts.now, Kind.UNDO, text, rung=loop.rung)
+
+
+def _way_back(loop: LoopState) -> Purpose:
+    return Purpose.UNDO if loop.previous_rung == AS_FOUND else Purpose.FALL_BACK
+
+
+def _fresh_rows(loop: LoopState, facts: Facts, rules: Rules) -> tuple[SpeedRow, ...]:
+    ready = loop.since + rules.warm_up * rules.scrape_interval
+    return tuple(r for r in facts.rows if r.time > ready)
+
+
+def verified_gain(
+    before: tuple[SpeedRow, ...], after: tuple[SpeedRow, ...], reference: StepTimes
+) -> Estimate | None:
+    """Return after/before - 1 in speed at equal load, or None when not comparable.
+
+    Both sides are measured against T(B, 0) at each window's own load. Where that is unknown,
+    against the time per token before at loads that both sides saw.
+    """
+    one, two = speedup(before, reference), speedup(after, reference)
+    if one is not None and two is not None:
+        return gain_between(one, two)
+    table = StepTimes()
+    for row in before:
+        table = table.add(
+            SpeedRow(
+                row.time, row.running, row.seconds_per_token, row.request_steps, row.request_steps
+            )
+        )
+    ratio = speedup(after, table)
+    if ratio is None:
+        return None
+    return Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.windows)
+
+
+def _verify(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
+    if facts.rollout.status == "failed":
+        return _rollout(replace(loop, phase=Phase.ROLLOUT), facts, rules)
+    after = _fresh_rows(loop, facts, rules)
+    waited = (facts.now - loop.since) / rules.scrape_interval - rules.warm_up
+    enough = len(after) >= max(3, rules.verify // 3)
+    if loop.purpose is Purpose.PROBE:
+        return _verify_probe(loop, facts, rules, after, waited, enough)
+    gain = verified_gain(loop.before, after, facts.reference)
+    if gain is not None and enough and gain.low > 0:
+        measured = speedup(after, facts.reference)
+        text = sentences.verified(facts, loop.rung, gain)
+        stood = replace(
+            _begin_standing(loop, facts, rules.probe_after),
+            standing=measured.value if measured else None,
+        )
+        return stood, Decision(facts.now, Kind.VERIFIED, text, rung=loop.rung, gain=gain)
+    worse = gain is not None and enough and gain.high < 0
+    if not worse and waited < rules.verify:
+        return loop, None
+    if gain is None and waited < 4 * rules.verify:
+        return loop, None  # no traffic to compare at: wait a while before giving up
+    text = sentences.undo(facts, loop.rung, loop.previous_rung, gain)
+    barred = {**loop.barred, loop.rung: facts.now + rules.max_backoff}
+    back = _move(loop, facts, loop.previous_rung, loop.previous_settings, _way_back(loop))
+    return replace(back, barred=barred), Decision(
+        facts.now, Kind.UNDO, text, rung=loop.rung, gain=gain
+    )
+
+
+def _begin_standing(
+    loop: LoopState, facts: Facts, first_wait: float | None = None
+) -> LoopState:
+    wait = first_wait if first_wait is not None else loop.probe_wait
+    return replace(
+        loop,
+        phase=Phase.STANDING,
+        purpose=None,
+        since=facts.now,
+        probe_wait=wait,
+        probe_at=facts.now + wait,
+    )
+
+
+def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
+    if loop.probe_at is None or facts.now < loop.probe_at or facts.point is None:
+        return loop, None
+    expected = predicted_at_baseline(facts, facts.point.running)
+    if expected is not None and expected < max(1.0, loop.standing or 1.0):
+        # Even at baseline acceptance it would not pay at this load: wait, ask again shortly.
+        return replace(loop, probe_at=facts.now + 4 * rules.scrape_interval), None
+    choice = Choice(None, ())
+    refusal = _refusal(loop, facts, rules, choice)
+    text = sentences.probe(facts, loop.rung, facts.now - loop.since, refusal)
+    if refusal or rules.mode is not Mode.ACT:
+        return _say(loop, f"probe:{refusal}", Decision(facts.now, Kind.RECOMMEND, text))
+    moved = _move(loop, facts, AS_FOUND, loop.as_found, Purpose.PROBE)
+    return moved, Decision(
+        facts.now, Kind.PROBE, text, rung=AS_FOUND, settings=loop.as_found
+    )
+
+
+def _verify_probe(
+    loop: LoopState,
+    facts: Facts,
+    rules: Rules,
+    after: tuple[SpeedRow, ...],
+    waited: float,
+    enough: bool,
+) -> tuple[LoopState, Decision | None]:
+    measured = speedup(after, facts.reference)
+    threshold = max(1.0, loop.standing or 1.0) if loop.previous_rung != OFF else 1.0
+    if measured is not None and enough and measured.low > threshold:
+        text = sentences.recovered(facts, measured)
+        done = replace(
+            loop,
+            phase=Phase.STEADY,
+            purpose=None,
+            since=facts.now,
+            standing=None,
+            probe_at=None,
+            probe_wait=0.0,
+        )
+        return done, Decision(facts.now, Kind.RECOVERED, text, rung=AS_FOUND, gain=measured)
+    failed = measured is not None and enough and measured.high < threshold
+    if not failed and waited < rules.verify:
+        return loop, None
+    wait = min(rules.max_backoff, 2 * max(loop.probe_wait, rules.probe_after))
+    text = sentences.probe_failed(facts, loop.previous_rung, measured, wait)
+    back = _move(loop, facts, loop.previous_rung, loop.previous_settings, Purpose.FALL_BACK)
+    return replace(back, probe_wait=wait), Decision(
+        facts.now, Kind.FALL_BACK, text, rung=loop.previous_rung, gain=measured
+    )

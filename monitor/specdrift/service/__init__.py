@@ -1,0 +1,1 @@
+"""The loop and its HTTP API, built on ports."""

@@ -1,0 +1,248 @@
+"""One tick of the loop, and the shell that runs it.
+
+collect windows -> estimate -> step detectors -> diagnose -> estimate economics -> decide ->
+record the intent -> apply -> tell. Everything between collect and record is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specdrift.config import Policy
+from specdrift.core import loop as loops
+from specdrift.core import pipeline as pipes
+from specdrift.core.loop import Decision, LoopState, Phase
+from specdrift.core.pipeline import AlarmRecord, Context, PipelineState
+from specdrift.core.policy import Facts, Mode, Rollout, Rules
+from specdrift.core.sentences import alarm as alarm_sentence
+from specdrift.core.windows import Snapshot, Window, WindowState, window_between
+from specdrift.service import checkpoint, report
+from specdrift.service.views import DOCUMENT_OVERRIDE, DOCUMENT_STATE, OverrideView
+from specdrift.service.ports import (
+    Actuator,
+    Clock,
+    Json,
+    Narrator,
+    Source,
+    Store,
+    StoredDecision,
+    TickRecord,
+)
+
+DOCUMENT_MEMORY = "memory"
+KEEP_POINTS_SECONDS = 7 * 86400.0
+SECONDS_PER_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The world, as the loop sees it. `actuator` is None where nothing can be changed."""
+
+    clock: Clock
+    source: Source
+    store: Store
+    narrator: Narrator
+    actuator: Actuator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a tick hands to the next; all of it is in the store as well."""
+
+    snapshots: Mapping[str, Snapshot]
+    pipeline: PipelineState
+    loop: LoopState
+    version: str | None = None
+    restarts_seen: float | None = None
+    version_changed: bool = False
+
+
+def restore(ports: Ports, now: float) -> Memory:
+    """Load the memory a former run left, or begin anew."""
+    store = ports.store
+    found = ports.actuator.as_found() if ports.actuator is not None else None
+    text = store.document(DOCUMENT_MEMORY)
+    if text is None:
+        return Memory({}, PipelineState(), loops.begin(found or {}, now))
+    return checkpoint.load(Memory, text)
+
+
+class Controller:
+    """Runs ticks over one workload."""
+
+    def __init__(
+        self, policy: Policy, ports: Ports, *, workload: str, simulated: bool = False
+    ) -> None:
+        self.policy = policy
+        self.ports = ports
+        self.workload = workload
+        self.simulated = simulated
+        self.memory = restore(ports, ports.clock.now())
+
+    def tick(self) -> tuple[tuple[AlarmRecord, ...], Decision | None]:
+        """Run one tick; see the module's docstring for the order."""
+        now = self.ports.clock.now()
+        rules = self._rules()
+        rollout = self._rollout()
+        snapshots = self.ports.source.collect(now)
+        windows = self._windows(snapshots)
+        memory = self._meet(snapshots, windows)
+        pipeline, alarms = pipes.ingest(memory.pipeline, windows, self._context(memory))
+        pipeline, mix = pipes.mix_change(pipeline, rules.smallest_drop)
+        facts = self._facts(now, pipeline, memory.loop, rollout, mix, rules)
+        loop, decision = loops.advance(memory.loop, facts, rules)
+        before, self.memory = memory.loop, replace(memory, pipeline=pipeline, loop=loop)
+        self._record(now, facts, rules, before, alarms, decision)
+        if loop.phase is Phase.ROLLOUT:
+            self._rollout()  # the intent is on disk: take the first step at once
+        self._tell(alarms, decision)
+        return alarms, decision
+
+    def observe(self) -> None:
+        """Collect and learn, decide nothing: for a calibration before the loop begins."""
+        now = self.ports.clock.now()
+        snapshots = self.ports.source.collect(now)
+        memory = self._meet(snapshots, windows := self._windows(snapshots))
+        pipeline, _ = pipes.ingest(memory.pipeline, windows, self._context(memory))
+        self.memory = replace(memory, pipeline=pipeline)
+        self.ports.store.put_document(DOCUMENT_MEMORY, checkpoint.dump(self.memory))
+
+    # --- parts of a tick -------------------------------------------------------------------------
+
+    def _rules(self) -> Rules:
+        rules = self.policy.rules()
+        override = self.ports.store.document(DOCUMENT_OVERRIDE)
+        if override is None:
+            return rules
+        asked = OverrideView.model_validate_json(override)
+        if asked.mode is not None:
+            rules = replace(rules, mode=asked.mode)
+        if asked.paused and rules.mode is Mode.ACT:
+            rules = replace(rules, mode=Mode.RECOMMEND)
+        return rules
+
+    def _rollout(self) -> Rollout:
+        actuator, loop = self.ports.actuator, self.memory.loop
+        if actuator is None:
+            return Rollout("none")
+        if loop.phase in (Phase.ROLLOUT, Phase.VERIFYING):
+            return actuator.ensure(loop.settings, f"{self.workload}-{loop.plan}")
+        return actuator.status()
+
+    def _windows(self, snapshots: Sequence[Snapshot]) -> list[Window]:
+        windows = []
+        for snapshot in snapshots:
+            window = window_between(self.memory.snapshots.get(snapshot.instance), snapshot)
+            windows.append(self._with_method(window))
+        return windows
+
+    def _with_method(self, window: Window) -> Window:
+        """Name the method from the command line in force, where the page cannot."""
+        live = self.ports.actuator.live() if self.ports.actuator is not None else None
+        if window.method is not None or live is None:
+            return window
+        same = live.get("num_speculative_tokens") == window.num_speculative_tokens
+        return replace(window, method=str(live.get("method", "unknown"))) if same else window
+
+    def _meet(self, snapshots: Sequence[Snapshot], windows: Sequence[Window]) -> Memory:
+        """Remember the good snapshots, and ask a replaced process what it is."""
+        kept = dict(self.memory.snapshots)
+        kept.update({s.instance: s for s in snapshots if s.counters is not None})
+        memory = replace(self.memory, snapshots=kept)
+        news = any(w.state in (WindowState.RESTARTED, WindowState.FIRST) for w in windows)
+        if not news:
+            return memory
+        version = self.ports.source.engine_version()
+        if version is None:
+            return memory
+        changed = memory.version is not None and version != memory.version
+        return replace(memory, version=version, version_changed=changed)
+
+    def _context(self, memory: Memory) -> Context:
+        classes = {key.rsplit("|", 1)[0] for key in memory.pipeline.charts}
+        own = memory.loop.phase in (Phase.ROLLOUT, Phase.VERIFYING)
+        return Context(
+            detector=self.policy.detector_config(max(1, len(classes), len(self.policy.spec.classes))),
+            home_key=config_key(memory.loop.as_found) if memory.loop.as_found else None,
+            own_restart=own,
+            version_changed=memory.version_changed,
+        )
+
+    def _facts(
+        self,
+        now: float,
+        pipeline: PipelineState,
+        loop: LoopState,
+        rollout: Rollout,
+        mix: str | None,
+        rules: Rules,
+    ) -> Facts:
+        home = config_key(loop.as_found) if loop.as_found else None
+        classes = pipes.class_views(pipeline, home)
+        alarms = [c.alarm_time for c in classes if c.alarm_time is not None]
+        # Judge on windows after the youngest alarm only: what came before is another regime.
+        since = max(alarms, default=-1e18) if loop.phase is Phase.STEADY else loop.since
+        spent = pipeline.home_steps
+        return Facts(
+            now=now,
+            workload=self.workload,
+            classes=classes,
+            rows=pipes.recent_rows(pipeline, since),
+            reference=pipes.reference(pipeline),
+            point=pipes.current_point(pipeline, since),
+            benefit=pipes.current_benefit(pipeline, since),
+            rollout=rollout,
+            baseline_length=pipeline.home_tokens / spent if spent > 0 else None,
+            as_found_times=pipeline.step_times.get(home or "", pipes.StepTimes()),
+            mix=mix,
+            in_maintenance=_in_maintenance(now, rules.maintenance_only),
+        )
+
+    def _record(
+        self,
+        now: float,
+        facts: Facts,
+        rules: Rules,
+        before: LoopState,
+        alarms: Sequence[AlarmRecord],
+        decision: Decision | None,
+    ) -> None:
+        stored: tuple[StoredDecision, ...] = ()
+        if decision is not None:
+            inputs = checkpoint.dump_inputs(before, facts, rules)
+            stored = (StoredDecision(now, checkpoint.dump(decision), inputs),)
+        view = report.state_view(self, facts, rules, decision)
+        self.ports.store.commit(
+            TickRecord(
+                time=now,
+                documents={DOCUMENT_MEMORY: checkpoint.dump(self.memory), DOCUMENT_STATE: view},
+                point=report.point_view(self.memory.pipeline, facts, self.memory.loop, self.policy),
+                alarms=tuple(checkpoint.dump(a) for a in alarms),
+                decisions=stored,
+                keep_points_since=now - KEEP_POINTS_SECONDS,
+            )
+        )
+
+    def _tell(self, alarms: Sequence[AlarmRecord], decision: Decision | None) -> None:
+        for record in alarms:
+            kind = "recovery" if record.signal.recovery else "alarm"
+            self.ports.narrator.tell(record.signal.time, kind, alarm_sentence(record))
+        if decision is not None:
+            self.ports.narrator.tell(decision.time, decision.kind.value, decision.sentence)
+
+
+def config_key(settings: Json) -> str:
+    """Return the key of a speculative config, as the pipeline names configurations."""
+    method = str(settings.get("method") or "unknown")
+    return f"{method}:{settings.get('num_speculative_tokens') or 'unknown'}"
+
+
+def _in_maintenance(now: float, windows: Sequence[tuple[float, float]]) -> bool:
+    """Tell whether a patch may be made now; windows are seconds of the UTC day, may wrap."""
+    if not windows:
+        return True
+    second = now % SECONDS_PER_DAY
+    return any(
+        a <= second < b if a <= b else (second >= a or second < b) for a, b in windows
+    )
