@@ -88,3 +88,33 @@ CAUSES: Final = (
     CAUSE_ENGINE_FAULT,
     CAUSE_UNKNOWN,
 )
+
+# --- series published by the controller about itself (design, section 4) ----------------------
+# labels: workload [, traffic_class [, side, drop]]
+CONTROLLER_BUILD_INFO: Final = "specdrift_build_info"
+CONTROLLER_UP: Final = "specdrift_up"
+CONTROLLER_STATE: Final = "specdrift_state"
+CONTROLLER_ENGINE_STATE: Final = "specdrift_engine_state"
+CONTROLLER_CUSUM: Final = "specdrift_cusum"
+CONTROLLER_DECISION_INTERVAL: Final = "specdrift_decision_interval"
+CONTROLLER_BASELINE: Final = "specdrift_baseline_acceptance"
+CONTROLLER_LAST_TICK: Final = "specdrift_last_tick_timestamp_seconds"
+CONTROLLER_LAST_DECISION: Final = "specdrift_last_decision_timestamp_seconds"
+CONTROLLER_ACTIONS: Final = "specdrift_actions_total"
+CONTROLLER_SPEEDUP: Final = "specdrift_speedup_estimate"
+CONTROLLER_BREAK_EVEN: Final = "specdrift_break_even_acceptance"
+
+LABEL_WORKLOAD: Final = "workload"
+LABEL_STATE: Final = "state"
+LABEL_SIDE: Final = "side"
+LABEL_DROP: Final = "drop"
+LABEL_RUNG: Final = "rung"
+LABEL_BOUND: Final = "bound"
+
+# Outcomes of the actions counter.
+OUTCOME_STARTED: Final = "started"
+OUTCOME_VERIFIED: Final = "verified"
+OUTCOME_UNDONE: Final = "undone"
+OUTCOME_PROBED: Final = "probed"
+OUTCOME_FELL_BACK: Final = "fell_back"
+OUTCOME_RECOVERED: Final = "recovered"

@@ -147,8 +147,7 @@ def run_story(
         calibrating -= scrape_interval
     world.begin_story()
     story.begins(world.zero)
-    end = world.zero + scenario.duration_seconds
-    while world.time < end and not story.complete(world.time):
+    while not story.over(world.time):
         world.advance(scrape_interval)
         alarms, decision = controller.tick()
         story.saw(world.time, alarms, decision, controller.memory.loop)

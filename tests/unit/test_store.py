@@ -167,8 +167,10 @@ def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (id INTEGER)")
     for opening in (SqliteStore, SqliteStore.open_read_only):
-        with pytest.raises(StoreError, match="not a specdrift store.*another program"):
+        with pytest.raises(StoreError, match=r"not a specdrift store.*another program"):
             opening(path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

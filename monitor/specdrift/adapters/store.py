@@ -80,11 +80,12 @@ class SqliteStore:
         self._lock = _lock(path)
         try:
             self._connection = self._connect(str(path), uri=False)
+            version = self._check_version(writing=True)  # before anything is changed
             with self._guarded("open the store"):
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = NORMAL")
                 self._connection.execute("PRAGMA journal_size_limit = 16777216")
-            self._migrate()
+            self._migrate(version)
         except BaseException:
             self.close()
             raise
@@ -214,8 +215,7 @@ class SqliteStore:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         return connection
 
-    def _migrate(self) -> None:
-        version = self._check_version(writing=True)
+    def _migrate(self, version: int) -> None:
         if version == len(MIGRATIONS):
             return
         with self._transaction() as connection:

@@ -16,6 +16,8 @@ from specdrift.sim.scenario import Scenario
 DEMO_SCRAPE_SECONDS = 0.5
 # After the last thing a story waits for, how long it goes on so that mistakes can show.
 EPILOGUE_SECONDS = 5.0
+# How much longer a story may take to finish an action under way when its time is up.
+PATIENCE_SECONDS = 45.0
 # How long a change may have been under way before it counts as the reason for an alarm.
 REMEMBERED_SECONDS = 60.0
 
@@ -156,6 +158,13 @@ class Story:
             self.recovered = True
         elif kind is Kind.REPORT:
             self.reports += 1
+
+    def over(self, now: float) -> bool:
+        """Tell whether the story has ended: complete, or its time is up and nothing is under way."""
+        if self.complete(now):
+            return True
+        end = self.zero + self.scenario.duration_seconds / self.scenario.time_scale
+        return now >= end and (self._settled() or now >= end + PATIENCE_SECONDS)
 
     def complete(self, now: float) -> bool:
         """Tell whether all that the scenario expects happened and has settled."""

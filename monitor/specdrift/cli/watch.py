@@ -252,7 +252,8 @@ def _repeat(lines: Callable[[], list[str]], page: Callable[[], Any], options: _O
 
 
 def _print(lines: Sequence[str]) -> None:
-    typer.echo("\n".join(lines))
+    if lines:
+        typer.echo("\n".join(lines))
 
 
 def _say(sentence: str) -> None:

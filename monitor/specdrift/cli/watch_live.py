@@ -28,8 +28,9 @@ def page(views: Sequence[TargetView], reference: float | None) -> RenderableType
     for view in views:
         engines = text.shown_engines(view)
         if not engines:
-            age = format_duration(view.age_seconds) if view.age_seconds is not None else None
-            last = f"\nlast page {age} ago" if age else ""
+            last = ""
+            if view.age_seconds is not None:
+                last = f"\nlast page {format_duration(round(view.age_seconds))} ago"
             body = Text(f"{text.SENTENCES[view.state]}: {view.error}{last}", style="red")
             panels.append(Panel(body, title=Text(view.url), title_align="left"))
         panels.extend(_panel(view, engine, reference) for engine in engines)
@@ -50,10 +51,9 @@ def _panel(view: TargetView, engine: EngineSummary, reference: float | None) -> 
     if view.total is not None and engine in (view.total, view.engines[0]):
         grid.add_row(Text("last windows", style="bold"), Text(text.sparkline(view.history)))
     if view.age_seconds is not None:
-        age = f"{format_duration(view.age_seconds)}, page read in "
-        grid.add_row(
-            Text("data age", style="bold"), Text(age + format_duration(view.scrape_seconds or 0))
-        )
+        age = format_duration(round(view.age_seconds))
+        took = format_duration(view.scrape_seconds or 0.0)
+        grid.add_row(Text("data age", style="bold"), Text(f"{age}, page read in {took}"))
     parts.append(grid)
     if classes := text.class_lines(engine):
         parts.append(Text("\n".join(classes)))

@@ -112,7 +112,7 @@ def facts(engine: EngineSummary, reference: float | None) -> list[tuple[str, str
     rows: list[tuple[str, str]] = []
     if since is not None:
         counts = f"({number(since.accepted_tokens)} of {number(since.draft_tokens)} draft tokens)"
-        span = f"in the last {format_duration(window.seconds)}" if window else "in no window yet"
+        span = f"in the last {format_duration(round(window.seconds, 1))}" if window else "in no window yet"
         k = engine.num_speculative_tokens
         setting = f" (K = {k}, method {engine.method or 'unknown'})" if k else ""
         rows += [

@@ -141,6 +141,19 @@ def speedup(rows: Sequence[SpeedRow], reference: StepTimes) -> Estimate | None:
     return Estimate(ratio, ratio - margin, ratio + margin, n)
 
 
+def tokens_per_step(rows: Sequence[SpeedRow]) -> Estimate | None:
+    """Return L, tokens per request and step, with its interval; None below three windows."""
+    n = len(rows)
+    if n < 3:
+        return None
+    top = sum(r.tokens for r in rows)
+    bottom = sum(r.request_steps for r in rows)
+    ratio = top / bottom
+    residuals = sum((r.tokens - ratio * r.request_steps) ** 2 for r in rows) * n / (n - 1)
+    margin = 2.2 * math.sqrt(residuals) / bottom
+    return Estimate(ratio, ratio - margin, ratio + margin, n)
+
+
 @dataclass(frozen=True, slots=True)
 class Operating:
     """The operating point that predictions start from, over recent windows.

@@ -7,12 +7,20 @@ resolved by reading the live configuration.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from specdrift.core import sentences
-from specdrift.core.economics import Estimate, SpeedRow, StepTimes, gain_between, speedup
+from specdrift.core.economics import (
+    Estimate,
+    SpeedRow,
+    StepTimes,
+    gain_between,
+    speedup,
+    tokens_per_step,
+)
 from specdrift.core.policy import (
     AS_FOUND,
     OFF,
@@ -84,8 +92,10 @@ class LoopState:
     Attributes:
         as_found: The speculative config found at first; never changed by specdrift.
         rung, settings: What should be in force (settings None: speculation off).
-        before: Windows before the action under verification.
+        before, before_times: Windows before the action under verification, and the step times of
+            the configuration they ran in.
         standing: Speedup of the fallback in force, as verified.
+        losing_since: Since when speculation has been measured to lose.
         barred: Rungs that did not help -> time until which they stay barred.
         actions: Times of configuration changes made (undo and falling back not counted).
         said: Keys of what was said already, so that one fact gives one sentence.
@@ -101,6 +111,8 @@ class LoopState:
     since: float = 0.0
     trigger: str = ""
     before: tuple[SpeedRow, ...] = ()
+    before_times: StepTimes = field(default_factory=StepTimes)
+    losing_since: float | None = None
     standing: float | None = None
     probe_at: float | None = None
     probe_wait: float = 0.0
@@ -135,7 +147,8 @@ def _say(loop: LoopState, key: str, decision: Decision) -> tuple[LoopState, Deci
 
 def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
     drifted = _confirmed(facts, rules)
-    if drifted is None and not _loses(facts, rules) and not _below_floor(facts, rules):
+    loop, losing = _losing(loop, facts, rules)
+    if drifted is None and not losing and not _below_floor(facts, rules):
         if facts.mix is None:
             return replace(loop, said=tuple(s for s in loop.said if s != "mix")), None
         return _say(loop, "mix", Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
@@ -163,7 +176,9 @@ def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
         key = f"{kind}:{choice.rung.rung}:{trigger}:{refusal}"
         return _say(loop, key, replace(decision, kind=kind, sentence=text))
     moved = _move(loop, facts, choice.rung.rung, choice.rung.settings, Purpose.ACT)
-    moved = replace(moved, before=facts.rows[-KEEP_ROWS:], trigger=trigger)
+    moved = replace(
+        moved, before=facts.rows[-KEEP_ROWS:], before_times=facts.present_times, trigger=trigger
+    )
     return moved, replace(decision, kind=Kind.ACT, sentence=text)
 
 
@@ -177,9 +192,14 @@ def _confirmed(facts: Facts, rules: Rules) -> ClassView | None:
     return min(ready, key=lambda c: c.effect or 0.0, default=None)
 
 
-def _loses(facts: Facts, rules: Rules) -> bool:
+def _losing(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, bool]:
+    """Tell whether speculation is measured to lose, and has been for `confirm` windows."""
     benefit = facts.benefit
-    return benefit is not None and benefit.high < 1 and benefit.windows >= rules.confirm
+    if benefit is None or benefit.high >= 1 or benefit.windows < rules.confirm:
+        return replace(loop, losing_since=None), False
+    since = facts.now if loop.losing_since is None else loop.losing_since
+    loop = replace(loop, losing_since=since)
+    return loop, facts.now - since >= rules.confirm * rules.scrape_interval
 
 
 def _below_floor(facts: Facts, rules: Rules) -> bool:
@@ -261,27 +281,28 @@ def _fresh_rows(loop: LoopState, facts: Facts, rules: Rules) -> tuple[SpeedRow, 
 
 
 def verified_gain(
-    before: tuple[SpeedRow, ...], after: tuple[SpeedRow, ...], reference: StepTimes
+    before: tuple[SpeedRow, ...],
+    before_times: StepTimes,
+    after: tuple[SpeedRow, ...],
+    reference: StepTimes,
 ) -> Estimate | None:
     """Return after/before - 1 in speed at equal load, or None when not comparable.
 
-    Both sides are measured against T(B, 0) at each window's own load. Where that is unknown,
-    against the time per token before at loads that both sides saw.
+    What the windows after would have taken before: T of the former configuration at each window's
+    own load, over the tokens per step it had. Where those loads were never seen before, both
+    sides against T(B, 0) instead (weaker: it takes the speedup for the same at both loads).
     """
+    length = tokens_per_step(before)
+    if length is not None:
+        ratio = speedup(after, before_times)
+        if ratio is not None:
+            relative = (ratio.high - ratio.low) / (2 * ratio.value)
+            spread = (length.high - length.low) / (2 * length.value)
+            value = ratio.value / length.value
+            margin = value * math.hypot(relative, spread)
+            return Estimate(value - 1, value - margin - 1, value + margin - 1, ratio.windows)
     one, two = speedup(before, reference), speedup(after, reference)
-    if one is not None and two is not None:
-        return gain_between(one, two)
-    table = StepTimes()
-    for row in before:
-        table = table.add(
-            SpeedRow(
-                row.time, row.running, row.seconds_per_token, row.request_steps, row.request_steps
-            )
-        )
-    ratio = speedup(after, table)
-    if ratio is None:
-        return None
-    return Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.windows)
+    return gain_between(one, two) if one is not None and two is not None else None
 
 
 def _verify(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
@@ -292,7 +313,7 @@ def _verify(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
     enough = len(after) >= max(3, rules.verify // 3)
     if loop.purpose is Purpose.PROBE:
         return _verify_probe(loop, facts, rules, after, waited, enough)
-    gain = verified_gain(loop.before, after, facts.reference)
+    gain = verified_gain(loop.before, loop.before_times, after, facts.reference)
     if gain is not None and enough and gain.low > 0:
         measured = speedup(after, facts.reference)
         text = sentences.verified(facts, loop.rung, gain)
@@ -329,10 +350,14 @@ def _begin_standing(
 
 
 def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
-    if loop.probe_at is None or facts.now < loop.probe_at or facts.point is None:
+    loop, losing = _losing(loop, facts, rules)
+    if facts.point is None or loop.probe_at is None:
+        return loop, None  # no traffic: nothing to probe with
+    if not losing and facts.now < loop.probe_at:
         return loop, None
+    now_worth = _worth(loop, facts)
     expected = predicted_at_baseline(facts, facts.point.running)
-    if expected is not None and expected < max(1.0, loop.standing or 1.0):
+    if expected is not None and expected < max(1.0, now_worth) and not losing:
         # Even at baseline acceptance it would not pay at this load: wait, ask again shortly.
         return replace(loop, probe_at=facts.now + 4 * rules.scrape_interval), None
     choice = Choice(None, ())
@@ -341,9 +366,19 @@ def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Deci
     if refusal or rules.mode is not Mode.ACT:
         return _say(loop, f"probe:{refusal}", Decision(facts.now, Kind.RECOMMEND, text))
     moved = _move(loop, facts, AS_FOUND, loop.as_found, Purpose.PROBE)
+    moved = replace(moved, standing=now_worth)
     return moved, Decision(
         facts.now, Kind.PROBE, text, rung=AS_FOUND, settings=loop.as_found
     )
+
+
+def _worth(loop: LoopState, facts: Facts) -> float:
+    """Return the speedup of the fallback in force: as measured now, else as verified; off is 1."""
+    if loop.rung == OFF:
+        return 1.0
+    if facts.benefit is not None:
+        return facts.benefit.value
+    return loop.standing or 1.0
 
 
 def _verify_probe(
@@ -355,7 +390,7 @@ def _verify_probe(
     enough: bool,
 ) -> tuple[LoopState, Decision | None]:
     measured = speedup(after, facts.reference)
-    threshold = max(1.0, loop.standing or 1.0) if loop.previous_rung != OFF else 1.0
+    threshold = max(1.0, loop.standing or 1.0)
     if measured is not None and enough and measured.low > threshold:
         text = sentences.recovered(facts, measured)
         done = replace(

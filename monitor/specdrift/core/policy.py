@@ -131,7 +131,7 @@ class Facts:
         reference: T(B, 0) as measured so far.
         point: Operating point over `rows`; None without traffic.
         baseline_length: Tokens per step in the as-found configuration at baseline acceptance.
-        as_found_times: T(B, K) of the as-found configuration.
+        as_found_times, present_times: T(B) of the as-found configuration, and of the one in force.
         mix: One sentence about a change of mix, else None.
         in_maintenance: Whether a patch may be made at this hour.
     """
@@ -146,6 +146,7 @@ class Facts:
     rollout: Rollout
     baseline_length: float | None = None
     as_found_times: StepTimes = field(default_factory=StepTimes)
+    present_times: StepTimes = field(default_factory=StepTimes)
     mix: str | None = None
     in_maintenance: bool = True
 

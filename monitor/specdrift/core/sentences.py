@@ -38,7 +38,7 @@ def drift(c: ClassView, now: float) -> str:
         if c.interval is not None:
             text += f" ({c.effect:+.2f}, 95% {c.interval[0]:+.2f} to {c.interval[1]:+.2f})"
     if c.change_point is not None:
-        text += f" since {span(max(0.0, now - c.change_point))} ago"
+        text += f", began {span(max(0.0, now - c.change_point))} ago"
     if c.cause:
         text += f", cause {c.cause}"
     if c.changed_with_deployment:
@@ -163,7 +163,7 @@ def alarm(record: AlarmRecord) -> str:
     text = f"class {record.traffic_class} acceptance {s.level_before:.2f} → {s.level_after:.2f}"
     text += f" ({s.effect:+.2f}, 95% {s.interval[0]:+.2f} to {s.interval[1]:+.2f})"
     if s.recovery:
-        return f"Back at the baseline: {text}, since {ago} ago."
+        return f"Back at the baseline: {text}, began {ago} ago."
     what = "Acceptance drop" if s.side == "drop" else "Acceptance rise"
     text = f"{what}: {text}, began {ago} ago, cause {record.cause}"
     if s.changed_with_deployment:

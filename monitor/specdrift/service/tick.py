@@ -195,6 +195,7 @@ class Controller:
             rollout=rollout,
             baseline_length=pipeline.home_tokens / spent if spent > 0 else None,
             as_found_times=pipeline.step_times.get(home or "", pipes.StepTimes()),
+            present_times=pipeline.step_times.get(pipeline.recent_key, pipes.StepTimes()),
             mix=mix,
             in_maintenance=_in_maintenance(now, rules.maintenance_only),
         )

@@ -5,11 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdrift.conventions import BATCH_BUCKET_BOUNDS
+
+if TYPE_CHECKING:
+    from specdrift.sim.traffic import SimulatedRequest
 
 MAX_CLASSES = 18
 """Rows of the per-class arrays: 16 named classes, `default` and `other`."""
@@ -126,25 +130,21 @@ class SpecCounts:
         return at_least
 
 
-@dataclass
+@dataclass(frozen=True)
 class RequestNumbers:
-    """What is known of one request when it ends; times in seconds of scenario time."""
+    """What the batch knows of a request when it ends.
 
-    class_index: int
-    finished_reason: str
+    Args:
+        num_speculative_tokens: Configured K.
+        mean_running: Time-weighted mean of running requests while it ran.
+        draft_tokens: Draft tokens verified for it.
+        accepted_tokens: Of them, those accepted.
+    """
+
     num_speculative_tokens: int
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    max_tokens: int
-    arrival: float
-    admitted: float
-    first_token: float
-    last_token: float
-    mean_running: float
-    running_at_admission: int
-    draft_tokens: float
-    accepted_tokens: float
+    mean_running: float = 0.0
+    draft_tokens: float = 0.0
+    accepted_tokens: float = 0.0
 
 
 def _class_counts() -> Counts:
@@ -210,22 +210,26 @@ class EngineStatistics:
         self.request_steps[bucket] += running
         self.request_step_seconds[bucket] += running * seconds
 
-    def admit(self, class_index: int, waited: float, running: int) -> None:
-        """Count a request's queue time (seconds) by the running requests at its admission."""
-        _observe(self.tap_queue, (class_index, batch_bucket(running)), waited, TAP_LATENCY_BOUNDS)
+    def admit(self, request: SimulatedRequest) -> None:
+        """Count a request's queue time by the running requests at its admission."""
+        key = (request.class_index, batch_bucket(request.running_at_admission))
+        waited = request.admitted - request.arrival
+        _observe(self.tap_queue, key, waited, TAP_LATENCY_BOUNDS)
 
-    def first(self, class_index: int, seconds: float, running: int) -> None:
-        """Count a first token, `seconds` after the request's arrival."""
+    def first(self, request: SimulatedRequest) -> None:
+        """Count a prefilled prompt and its first token."""
+        self.prompt_tokens += request.prompt_tokens
+        self.cached_tokens += request.cached_tokens
+        seconds = request.first_token - request.arrival
         self.first_token.observe(seconds)
-        key = (class_index, batch_bucket(running))
+        key = (request.class_index, batch_bucket(request.running_at_admission))
         _observe(self.tap_first_token, key, seconds, TAP_LATENCY_BOUNDS)
 
-    def finish(self, request: RequestNumbers) -> None:
+    def finish(self, request: SimulatedRequest, numbers: RequestNumbers) -> None:
         """Count a request that ended; of an aborted one only outcome and acceptance."""
-        self._count_outcome(request)
+        self._count_outcome(request, numbers)
         if request.finished_reason == "abort":
             return
-        index = request.class_index
         end_to_end = request.last_token - request.arrival
         decode = request.last_token - request.first_token
         per_token = decode / (request.output_tokens - 1) if request.output_tokens > 1 else 0.0
@@ -242,20 +246,20 @@ class EngineStatistics:
         self.request_computed.observe(request.prompt_tokens - request.cached_tokens)
         self.request_n.observe(1)
         self.preemptions.observe(0)
-        bucket = (index, batch_bucket(request.mean_running))
-        _observe(self.tap_request, bucket, end_to_end, TAP_LATENCY_BOUNDS)
+        key = (request.class_index, batch_bucket(numbers.mean_running))
+        _observe(self.tap_request, key, end_to_end, TAP_LATENCY_BOUNDS)
         if request.output_tokens > 1:
-            _observe(self.tap_per_token, bucket, per_token, TAP_STEP_BOUNDS)
+            _observe(self.tap_per_token, key, per_token, TAP_STEP_BOUNDS)
 
-    def _count_outcome(self, request: RequestNumbers) -> None:
+    def _count_outcome(self, request: SimulatedRequest, numbers: RequestNumbers) -> None:
         reason, index = request.finished_reason, request.class_index
         self.success[reason] = self.success.get(reason, 0) + 1
         outcome = "success" if reason in ("stop", "length") else reason
         self.outcomes[(index, outcome)] = self.outcomes.get((index, outcome), 0) + 1
-        if request.draft_tokens > 0:
-            key = (index, request.num_speculative_tokens)
+        if numbers.draft_tokens > 0:
+            key = (index, numbers.num_speculative_tokens)
             self.finished.setdefault(key, Finished()).add(
-                request.draft_tokens, request.accepted_tokens
+                numbers.draft_tokens, numbers.accepted_tokens
             )
 
 

@@ -40,7 +40,7 @@ def header(name: str, kind: str, text: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _bucket_prefixes(
     name: str, labels: tuple[tuple[str, str], ...], bounds: Sequence[float]
 ) -> list[str]:

@@ -41,6 +41,8 @@ _FINISHED: Final = (
 )
 _SPEC: Final = (c.TAP_DRAFTS, c.TAP_DRAFT_TOKENS, c.TAP_ACCEPTED_TOKENS)
 
+_UNKNOWN: Final = "unknown"
+
 Groups = dict[tuple[str, ...], dict[str, list[Sample]]]
 
 
@@ -94,9 +96,8 @@ def _read_one(samples: list[Sample], ambiguous: tuple[str, ...]) -> Tapped:
     if not samples and not ambiguous:
         return Tapped()
     damaged = dict.fromkeys(ambiguous)
-    method = next(
-        (s.labels.get(c.LABEL_METHOD) for s in samples if s.name == c.TAP_SPEC_CONFIG_INFO), None
-    )
+    info = [s for s in samples if s.name == c.TAP_SPEC_CONFIG_INFO and s.value > 0]
+    method = info[-1].labels.get(c.LABEL_METHOD) if info else None
     return Tapped(
         by_class=_by_class(samples, damaged),
         output_tokens=_class_totals(samples, c.TAP_OUTPUT_TOKENS, damaged),
@@ -104,7 +105,7 @@ def _read_one(samples: list[Sample], ambiguous: tuple[str, ...]) -> Tapped:
         latency=_latency(samples, damaged),
         steps=_steps(samples, damaged),
         finished=_finished(samples, damaged),
-        method=method or None,
+        method=None if method in ("", _UNKNOWN) else method,
         damaged=tuple(damaged),
     )
 
@@ -142,6 +143,8 @@ def _by_class(samples: list[Sample], damaged: dict[str, None]) -> tuple[ClassCou
     found: list[ClassCounters] = []
     groups = _group(samples, names, c.LABEL_CLASS, c.LABEL_NUM_SPECULATIVE_TOKENS)
     for (traffic_class, k), group in sorted(groups.items()):
+        if not any(name in group for name in _SPEC):
+            continue
         sums = _totals(group, _SPEC, damaged)
         if sums is None:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 import time
@@ -148,7 +149,7 @@ async def _live(
     say(_greeting(frontend, options.host, address[1]))
     try:
         while not stop.is_set():
-            await _one_life(engine, counters, listener, stop)
+            await _one_life(engine, counters, listener, stop, driving)
             while not (engine.up or stop.is_set() or driving.done()):  # noqa: ASYNC110 virtual time
                 await asyncio.sleep(_POLL_SECONDS)
             if stop.is_set() or driving.done():
@@ -165,9 +166,13 @@ async def _live(
 
 
 async def _one_life(
-    engine: SimulatedEngine, app: HttpCounters, listener: socket.socket, stop: asyncio.Event
+    engine: SimulatedEngine,
+    app: HttpCounters,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    driving: asyncio.Task[None],
 ) -> None:
-    """Serve until the process is asked to stop or the engine goes down."""
+    """Serve until the process is asked to stop, the engine goes down or its driver fails."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -178,12 +183,15 @@ async def _one_life(
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while engine.up and not (stop.is_set() or serving.done()):  # noqa: ASYNC110 virtual time
+    ends = (stop.is_set, serving.done, driving.done)
+    while engine.up and not any(end() for end in ends):  # noqa: ASYNC110 virtual time
         await asyncio.sleep(_POLL_SECONDS)
     for one in getattr(server, "servers", []):
         one.close()  # at once: new connections are refused from here
     server.should_exit = True
     if stop.is_set():
+        engine.shut_down()
+        logging.getLogger("uvicorn.error").disabled = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(serving, _GRACE_SECONDS)
             return
