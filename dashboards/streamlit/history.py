@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from client import Alarm, Api, ApiProblem, Decision, Point, State
+from answers import Alarm, Decision, Point, State
+from client import Api, ApiProblem
 
 AT_MOST_EVERY = 1.5
 FIRST_POINTS = 600

@@ -47,7 +47,11 @@ def _positive(value: float) -> float:
     return value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), AfterValidator(_positive)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    AfterValidator(_positive),
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 

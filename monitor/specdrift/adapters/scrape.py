@@ -170,6 +170,13 @@ class Scraper:
                 f"the page {path} is no JSON", where=shown_url(address), why=str(error)
             ) from error
 
+    def answers(self, url: str) -> bool:
+        """Tell whether an address answers a GET with a success within the time-out."""
+        try:
+            return self._client.get(url).is_success
+        except (httpx2.HTTPError, httpx2.InvalidURL):
+            return False  # not serving is an answer here, not a failure
+
     def _get(self, address: str, what: str) -> tuple[bytes, str, str]:
         """Return body, content type and encoding of a page with status 200."""
         shown = shown_url(address)

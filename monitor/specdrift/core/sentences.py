@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specdrift.conventions import CLASS_DEFAULT
+
 if TYPE_CHECKING:
     from specdrift.core.economics import Estimate
     from specdrift.core.estimators import MixChange
@@ -20,6 +22,11 @@ def span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def who(traffic_class: str) -> str:
+    """Return how a sentence calls a class; where no class is known it is all traffic."""
+    return "all traffic" if traffic_class == CLASS_DEFAULT else f"class {traffic_class}"
+
+
 def ratio(estimate: Estimate) -> str:
     """Return a speedup with its interval."""
     return f"{estimate.value:.2f}x ({estimate.low:.2f} to {estimate.high:.2f})"
@@ -32,7 +39,7 @@ def percent(estimate: Estimate) -> str:
 
 def drift(c: ClassView, now: float) -> str:
     """Return what happened to a class: levels, effect with interval, change point, cause."""
-    text = f"class {c.traffic_class} acceptance"
+    text = f"{who(c.traffic_class)} acceptance"
     if c.baseline is not None and c.effect is not None:
         text += f" {c.baseline:.2f} → {c.baseline + c.effect:.2f}"
         if c.interval is not None:
@@ -64,7 +71,7 @@ def _cause(facts: Facts, drifted: ClassView | None) -> str:
     low = [c for c in facts.classes if c.acceptance is not None]
     if low:
         worst = min(low, key=lambda c: c.acceptance or 0.0)
-        return f"class {worst.traffic_class} acceptance {worst.acceptance:.2f} is below the floor"
+        return f"{who(worst.traffic_class)} acceptance {worst.acceptance:.2f} is below the floor"
     return "no traffic"
 
 
@@ -160,7 +167,7 @@ def alarm(record: AlarmRecord) -> str:
     """Return the sentence of an alarm, or of the return from one."""
     s = record.signal
     ago = span(max(0.0, s.time - s.change_point))
-    text = f"class {record.traffic_class} acceptance {s.level_before:.2f} → {s.level_after:.2f}"
+    text = f"{who(record.traffic_class)} acceptance {s.level_before:.2f} → {s.level_after:.2f}"
     text += f" ({s.effect:+.2f}, 95% {s.interval[0]:+.2f} to {s.interval[1]:+.2f})"
     if s.recovery:
         return f"Back at the baseline: {text}, began {ago} ago."

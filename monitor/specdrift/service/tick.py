@@ -108,6 +108,12 @@ class Controller:
         self.memory = replace(memory, pipeline=pipeline)
         self.ports.store.put_document(DOCUMENT_MEMORY, checkpoint.dump(self.memory))
 
+    def adopt(self) -> None:
+        """Make what should be in force so: starts an engine that is not running yet."""
+        if self.ports.actuator is not None:
+            loop = self.memory.loop
+            self.ports.actuator.ensure(loop.settings, f"{self.workload}-{loop.plan}")
+
     # --- parts of a tick -------------------------------------------------------------------------
 
     def _rules(self) -> Rules:

@@ -18,6 +18,7 @@ from specdrift.core.loop import Decision, Kind, Phase
 from specdrift.core.pipeline import AlarmRecord
 from specdrift.core.policy import Mode
 from specdrift.core.windows import WindowState
+from specdrift.service.explain import Explanation
 
 
 def _known(value: Any) -> Any:
@@ -288,6 +289,31 @@ class DecisionView(View):
                 for a in decision.alternatives
             ),
         )
+
+
+class ExplanationView(View):
+    """A decision run again from its stored inputs, and the reasons in plain lines."""
+
+    decision: DecisionView
+    identical: bool
+    differences: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, number: int, explanation: Explanation) -> ExplanationView:
+        """Return the view of an explanation of the decision of that number."""
+        return cls(
+            decision=DecisionView.of(number, explanation.decision),
+            identical=explanation.identical,
+            differences=explanation.differences,
+            lines=explanation.lines,
+        )
+
+
+class Problem(View):
+    """One sentence: what, where, why, what to try."""
+
+    error: str
 
 
 class OverrideView(View):

@@ -94,13 +94,16 @@ class Batch:
         request.sink = None
 
     def begin(self, model: StepModel, fresh: int, now: float) -> Step:
-        """Begin a step at scenario time `now`; the last `fresh` requests are new."""
+        """Begin a step at scenario time `now`; the last `fresh` requests are new.
+
+        New requests have nothing to verify yet, but the draft already runs for them.
+        """
         running = len(self.requests)
         decoding = running - fresh
-        k = model.draft_length(running) if decoding else 0
+        k = model.draft_length(running)
         drafting: NDArray[np.bool_] | None = None
         drafts = decoding if k else 0
-        if k:
+        if k and decoding:
             coverage = self._state[_COVERAGE, :decoding]
             if float(coverage.min()) < 1.0:
                 drafting = self._random.random(decoding) < coverage
@@ -119,7 +122,7 @@ class Batch:
         classes = self._class_index
         tokens = np.ones(running)
         accepted = None
-        if step.k:
+        if step.k and decoding:
             accepted = self._accept(step, decoding, statistics)
             tokens[:decoding] += accepted
         remaining = self._state[_REMAINING, :running]

@@ -1,0 +1,6 @@
+"""`python -m specdrift`."""
+
+from specdrift.cli.main import main
+
+if __name__ == "__main__":
+    main()
