@@ -297,3 +297,4 @@ class Explanation:
 
     lines: tuple[str, ...]
     identical: bool | None
+    differences: tuple[str, ...] = ()

@@ -262,13 +262,13 @@ def speedup(frame: Frame) -> Figure:
         frame.line(
             lambda p: p.speedup,
             line={"color": frame.look.colour(0), "width": 2},
-            hovertemplate="%{y:.2f}× plain decoding<extra></extra>",
+            hovertemplate="%{y:.2f}x plain decoding<extra></extra>",
         )
     )
     known = [p.speedup for p in frame.points if p.speedup is not None]
     figure["layout"]["yaxis"].update(
         range=[min(0.5, *known, 1.0) * 0.95, max(1.5, *known) * 1.05] if known else [0.5, 1.5],
-        ticksuffix="×",
+        ticksuffix="x",
     )
     level(figure, 1.0, "plain", frame.look.quiet)
     return figure

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import TypeVar
 
 from answers import Alarm, Decision, Explanation, Point, Row, State, row, rows, text, texts
@@ -54,7 +55,7 @@ class Api:
 
     def state(self) -> State:
         """Return the workload now."""
-        return State.of(row(self._get("state", empty_on_missing=True)))
+        return State.of(row(self._get("state")))
 
     def series(self, since: float, limit: int) -> tuple[Point, ...]:
         """Return the newest `limit` points after `since`, oldest first."""
@@ -73,7 +74,11 @@ class Api:
         """Return a decision, run again."""
         answer = row(self._get(f"explain/{number_of_decision}"))
         same = answer.get("identical")
-        return Explanation(texts(answer.get("lines")), same if isinstance(same, bool) else None)
+        return Explanation(
+            texts(answer.get("lines")),
+            same if isinstance(same, bool) else None,
+            texts(answer.get("differences")),
+        )
 
     def _newest(
         self, what: str, limit: int, of: Callable[[Row], T], time: Callable[[T], float]
@@ -81,7 +86,7 @@ class Api:
         found = (of(r) for r in rows(row(self._get(what, limit=limit)).get(what)))
         return tuple(sorted(found, key=time, reverse=True))
 
-    def _get(self, path: str, *, empty_on_missing: bool = False, **query: float) -> object:
+    def _get(self, path: str, **query: float) -> object:
         url = f"{self.url}/api/v1/{path}"
         if query:
             url += "?" + urllib.parse.urlencode(query)
@@ -90,7 +95,7 @@ class Api:
                 body = answer.read(LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refused(url, error, empty_on_missing=empty_on_missing) from error
+                raise _refused(url, error) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise _unreachable(self.url, error) from error
         try:
@@ -121,21 +126,18 @@ def _unreachable(url: str, error: Exception) -> ApiProblem:
     )
 
 
-def _refused(
-    url: str, error: urllib.error.HTTPError, *, empty_on_missing: bool
-) -> ApiProblem:
+def _refused(url: str, error: urllib.error.HTTPError) -> ApiProblem:
     body = error.read(4096).decode("utf-8", "replace")
     try:
-        said = row(json.loads(body))
+        said = text(row(json.loads(body)).get("error"))
     except ValueError:
-        said = {}
-    detail = text(said.get("detail")) or text(said.get("error")) or text(said.get("title"))
-    why = f"HTTP {error.code}" + (f", {' '.join(detail.split())[:200]}" if detail else "")
-    if empty_on_missing and said and error.code in (404, 503):
+        said = ""
+    why = f"HTTP {error.code}" + (f", {' '.join(said.split())[:200]}" if said else "")
+    if error.code == HTTPStatus.SERVICE_UNAVAILABLE and "no tick" in said:
         return NothingStored(
             "Nothing is stored yet",
             where=url,
-            why=why,
+            why="no tick has completed",
             hint="wait for the first scrape of the engine; the page looks again by itself",
         )
     return ApiProblem(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import words
 from answers import Alarm, Decision, Point
@@ -63,7 +64,7 @@ def comparisons(
     """Return what can be compared, newest first: changes of rung, and alarms."""
     spans = rung_spans(points)
     found: list[tuple[float, Comparison]] = []
-    for was, now in zip(spans, spans[1:], strict=False):
+    for was, now in pairwise(spans):
         onset = max((a.time for a in alarms if was.start < a.time <= now.start), default=was.start)
         decision = _deciding(decisions, now)
         verb = words.KINDS.get(decision.kind, decision.kind) if decision else "changed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from typing import Literal
 
 from answers import Alarm, ClassState, State
 from specdrift import conventions as names
@@ -13,8 +14,10 @@ NOT_KNOWN = "not known yet"
 RUNG_AS_FOUND = "as-found"
 RUNG_OFF = "off"
 
+Colour = Literal["red", "orange", "blue", "green", "violet", "gray"]
+
 # engine state -> icon, colour, what is so, what it means or what to try
-ENGINE: dict[str, tuple[str, str, str, str]] = {
+ENGINE: dict[str, tuple[str, Colour, str, str]] = {
     "no_traffic": (
         ":material/pause_circle:",
         "gray",
@@ -102,7 +105,7 @@ class Status:
     """A state in words: badge and explanation."""
 
     icon: str
-    colour: str
+    colour: Colour
     label: str
     meaning: str
 
@@ -133,7 +136,9 @@ def status(state: State) -> Status:
         what = f"Class {who}: drift can be told once the usual level is known."
         return Status(":material/school:", "blue", label, what)
     if not state.classes:
-        return Status(":material/hourglass_top:", "gray", "no class seen yet", "Waiting for drafts.")
+        return Status(
+            ":material/hourglass_top:", "gray", "no class seen yet", "Waiting for drafts."
+        )
     return Status(":material/visibility:", "green", "watching", "No alarm stands.")
 
 
@@ -175,25 +180,25 @@ def dollars(value: float | None, otherwise: str = NOT_KNOWN) -> str:
     """Return an amount of dollars, the sign before the dollar."""
     if value is None:
         return otherwise
-    sign = "−" if value < 0 else ""
+    sign = "-" if value < 0 else ""
     return f"{sign}${abs(value):,.2f}"
 
 
 def signed(value: float) -> str:
     """Return a change of a ratio with its sign."""
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{value:+.2f}"
 
 
 def times(value: float | None, otherwise: str = NOT_KNOWN) -> str:
     """Return a speedup over plain decoding."""
-    return otherwise if value is None else f"{value:.2f}×"
+    return otherwise if value is None else f"{value:.2f}x"
 
 
 def clock(zone: tzinfo = UTC) -> Callable[[float | None], str]:
     """Return a function from unix seconds to the time of day in a zone."""
 
     def of(when: float | None) -> str:
-        return "–" if when is None else f"{datetime.fromtimestamp(when, zone):%H:%M:%S}"
+        return "-" if when is None else f"{datetime.fromtimestamp(when, zone):%H:%M:%S}"
 
     return of
 
@@ -257,3 +262,8 @@ def why_no_acceptance(state: State) -> str:
         "down": "engine down",
         "missing": "metrics missing",
     }.get(state.engine_state, NOT_KNOWN)
+
+
+def no_latency(state: State) -> str:
+    """Return why there is no latency now."""
+    return "engine down" if state.engine_state == "down" else "no traffic"

@@ -228,7 +228,7 @@ class PolicySpec(Model):
         listed = [r.name for r in self.rungs]
         twice = {n for n in listed if listed.count(n) > 1}
         if twice:
-            raise ValueError(f"rungs: {sorted(twice)[0]!r} is listed twice")
+            raise ValueError(f"rungs: {min(twice)!r} is listed twice")
         if self.mode is Mode.ACT and self.target_ref is None:
             raise ValueError("mode act needs targetRef: there is nothing to act on")
         if self.mode is Mode.ACT and self.safety.actions_per_day == 0:

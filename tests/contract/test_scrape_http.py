@@ -44,9 +44,11 @@ def test_100_megabytes_stop_at_the_bound() -> None:
             sent += 65536
             yield b"# some text \n" * 5041
 
-    with serve(lambda path: Answer(body())) as url:
-        with pytest.raises(TargetError, match="stopped reading at 16 MiB"):
-            fetch(url)
+    with (
+        serve(lambda path: Answer(body())) as url,
+        pytest.raises(TargetError, match="stopped reading at 16 MiB"),
+    ):
+        fetch(url)
     assert sent < 40_000_000
 
 
@@ -83,9 +85,8 @@ def test_no_such_host() -> None:
 
 
 def test_tls_where_there_is_none() -> None:
-    with serve(lambda path: Answer()) as url:
-        with pytest.raises(TargetUnreachable, match="TLS failed"):
-            fetch(url.replace("http:", "https:"))
+    with serve(lambda path: Answer()) as url, pytest.raises(TargetUnreachable, match="TLS failed"):
+        fetch(url.replace("http:", "https:"))
 
 
 def test_redirects_are_not_followed() -> None:
@@ -96,12 +97,16 @@ def test_redirects_are_not_followed() -> None:
 
 def test_an_html_page_with_status_200() -> None:
     page = "<html><body>Service Unavailable</body></html>"
-    with serve(lambda path: Answer(page, content_type="text/html")) as url:
-        with pytest.raises(NotAnExposition, match="text/html"):
-            fetch(url)
+    with (
+        serve(lambda path: Answer(page, content_type="text/html")) as url,
+        pytest.raises(NotAnExposition, match="text/html"),
+    ):
+        fetch(url)
 
 
 def test_a_body_shorter_than_it_said() -> None:
-    with serve(lambda path: Answer("# TYPE a counter\na 1\n", claimed_length=500)) as url:
-        with pytest.raises(TargetUnreachable, match="the connection broke"):
-            fetch(url)
+    with (
+        serve(lambda path: Answer("# TYPE a counter\na 1\n", claimed_length=500)) as url,
+        pytest.raises(TargetUnreachable, match="the connection broke"),
+    ):
+        fetch(url)

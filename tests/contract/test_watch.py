@@ -194,7 +194,7 @@ def test_bad_pages_give_one_sentence_and_exit_1(name: str) -> None:
     for outcome in (text, got):
         assert outcome.code == 1
         (sentence,) = outcome.err.splitlines()
-        assert sentence.startswith("specdrift: ")
+        assert sentence.startswith("specdrift watch: ")
         assert why in sentence
         assert url in sentence
         assert "Traceback" not in outcome.err

@@ -114,22 +114,30 @@ def test_values_that_are_no_class_of_their_own() -> None:
     assert checkpoint.load(kind, checkpoint.dump(value, kind)) == value
 
 
-def test_a_chart_goes_on_as_if_nothing_had_happened() -> None:
+@pytest.fixture(scope="module")
+def config() -> DetectorConfig:
+    """Settings whose thresholds have been solved for: that takes longer than the test may."""
     config = DetectorConfig(phase_one=40.0, scrape_interval=1.0)
+    follow(config, saved=False)
+    return config
 
-    def run(saved: bool) -> tuple[ChartState, list[Signal]]:
-        state, found = ChartState(), []
-        for i in range(160):
-            accepted = (60.0 if i < 80 else 35.0) + 7.0 * math.sin(i * 1.7)
-            observation = Observation(float(i), i + 1.0, 33.0, 100.0, accepted)
-            state, signal = step(state, observation, config)
-            found += [signal] if signal else []
-            if saved:
-                state = checkpoint.load(ChartState, checkpoint.dump(state))
-        return state, found
 
-    assert bits(run(saved=True)) == bits(run(saved=False))
-    assert run(saved=True)[1]
+def follow(config: DetectorConfig, *, saved: bool) -> tuple[ChartState, list[Signal]]:
+    """Run a chart over a drop, saved and loaded after every window or not."""
+    state, found = ChartState(), []
+    for i in range(160):
+        accepted = (60.0 if i < 80 else 35.0) + 7.0 * math.sin(i * 1.7)
+        observation = Observation(float(i), i + 1.0, 33.0, 100.0, accepted)
+        state, signal = step(state, observation, config)
+        found += [signal] if signal else []
+        if saved:
+            state = checkpoint.load(ChartState, checkpoint.dump(state))
+    return state, found
+
+
+def test_a_chart_goes_on_as_if_nothing_had_happened(config: DetectorConfig) -> None:
+    assert bits(follow(config, saved=True)) == bits(follow(config, saved=False))
+    assert follow(config, saved=True)[1]
 
 
 def test_a_pipeline_in_the_middle_of_phase_one_takes_no_time() -> None:

@@ -7,18 +7,26 @@ test here says which.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 
 from specdrift.core.specconfig import NGRAM_PRESET, SpecConfig, lower_num_speculative_tokens
 from specdrift.sim.analysis import Outlook, outlook, speed
 from specdrift.sim.resolved import ResolvedScenario
-from specdrift.sim.scenario import load_scenario, shipped_scenarios
+from specdrift.sim.scenario import Scenario, shipped_scenarios
+from specdrift.sim.scenario import load_scenario as load
 
 SEEDS = range(20)
 RAMPS_OVER = 6.0
 
 
+@cache
+def load_scenario(name: str) -> Scenario:
+    return load(name)
+
+
+@cache
 def rungs(name: str) -> dict[str, SpecConfig | None]:
     found = SpecConfig(load_scenario(name).engine.speculative_config or {})
     return {

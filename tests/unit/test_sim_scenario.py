@@ -88,7 +88,7 @@ def test_a_bad_file_is_one_sentence_that_names_the_field(old: str, new: str, par
 
 
 def test_an_unknown_name_lists_the_shipped_ones(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="drift-to-off.*weights-changed"):
+    with pytest.raises(ScenarioError, match=r"drift-to-off.*weights-changed"):
         load_scenario("drift-to-nowhere")
     with pytest.raises(ScenarioError, match="cannot read"):
         load_scenario(tmp_path)

@@ -130,7 +130,7 @@ class LocalProcess:
         self._record_path.unlink(missing_ok=True)
         self._record = None
 
-    # --- steps -------------------------------------------------------------------------------------
+    # --- steps ----------------------------------------------------------------------------------
 
     def _argv(self, settings: Mapping[str, object] | None) -> tuple[str, ...]:
         if settings == self.as_found():
@@ -181,7 +181,7 @@ class LocalProcess:
         before = _die_with_parent if self._die_with_parent else None
         try:
             with self._log_path.open("ab") as log:
-                child = subprocess.Popen(  # noqa: S603 - the operator's own command
+                child = subprocess.Popen(
                     argv,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -200,9 +200,7 @@ class LocalProcess:
         self._child = child
         self._stop_asked = None
         self._served = False
-        self._record = ProcessRecord(
-            child.pid, _start_ticks(child.pid), argv, plan, self._clock()
-        )
+        self._record = ProcessRecord(child.pid, _start_ticks(child.pid), argv, plan, self._clock())
         temporary = self._record_path.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(self._record)), encoding="utf-8")
         temporary.replace(self._record_path)

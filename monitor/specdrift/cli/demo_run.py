@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from specdrift.adapters.localproc import LocalProcess
 from specdrift.cli.page import Page
 from specdrift.cli.story import DEMO_SCRAPE_SECONDS, Story, demo_policy
-from specdrift.adapters.localproc import LocalProcess
 from specdrift.config import Settings
 from specdrift.conventions import LOOPBACK
 from specdrift.core.policy import Rollout
@@ -57,7 +57,8 @@ class Teller:
 
     def tell(self, time: float, kind: str, sentence: str) -> None:
         """Print one line."""
-        print(f"{time - self._started:7.1f} s  {kind:<10} {sentence}", file=self._stream, flush=True)
+        line = f"{time - self._started:7.1f} s  {kind:<10} {sentence}"
+        print(line, file=self._stream, flush=True)
 
 
 def run_demo(options: DemoOptions) -> int:

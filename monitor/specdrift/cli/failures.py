@@ -13,7 +13,7 @@ from specdrift.errors import SpecdriftError
 
 @contextmanager
 def exit_on_failure(command: str) -> Iterator[None]:
-    """Turn our own errors into a sentence and an exit code; others are bugs and keep their trace."""
+    """Turn our own errors into a sentence and an exit code; others are bugs and stay loud."""
     try:
         yield
     except SpecdriftError as error:

@@ -128,7 +128,7 @@ def _usable(port: int) -> int:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:  # noqa: S310 - our own loopback page
+        with urllib.request.urlopen(url, timeout=1) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    trace: Annotated[
-        Path, typer.Argument(help="Recorded expositions: JSON lines, plain or .gz.")
-    ],
+    trace: Annotated[Path, typer.Argument(help="Recorded expositions: JSON lines, plain or .gz.")],
     requests: Annotated[
         Path | None, typer.Option(help="Request log: attributes per class, tells mix from drift.")
     ] = None,

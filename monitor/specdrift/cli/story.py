@@ -160,7 +160,7 @@ class Story:
             self.reports += 1
 
     def over(self, now: float) -> bool:
-        """Tell whether the story has ended: complete, or its time is up and nothing is under way."""
+        """Tell whether the story has ended: complete, or out of time with nothing under way."""
         if self.complete(now):
             return True
         end = self.zero + self.scenario.duration_seconds / self.scenario.time_scale

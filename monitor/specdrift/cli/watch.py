@@ -257,7 +257,7 @@ def _print(lines: Sequence[str]) -> None:
 
 
 def _say(sentence: str) -> None:
-    typer.echo(f"specdrift: {sentence}", err=True)
+    typer.echo(f"specdrift watch: {sentence}", err=True)
 
 
 def _json(body: dict[str, Any]) -> str:

@@ -112,18 +112,22 @@ def facts(engine: EngineSummary, reference: float | None) -> list[tuple[str, str
     rows: list[tuple[str, str]] = []
     if since is not None:
         counts = f"({number(since.accepted_tokens)} of {number(since.draft_tokens)} draft tokens)"
-        span = f"in the last {format_duration(round(window.seconds, 1))}" if window else "in no window yet"
+        span = (
+            f"in the last {format_duration(round(window.seconds, 1))}"
+            if window
+            else "in no window yet"
+        )
         k = engine.num_speculative_tokens
         setting = f" (K = {k}, method {engine.method or 'unknown'})" if k else ""
         rows += [
             (
                 "acceptance",
-                f"{ratio(recent.acceptance)} {span}, "
+                f"{ratio(recent.acceptance) if recent.draft_tokens else 'no drafts'} {span}, "
                 f"{ratio(since.acceptance)} since start {counts}",
             ),
             (
                 "mean length",
-                f"{length(recent.mean_acceptance_length)} tokens per step {span}, "
+                f"{length(recent.mean_acceptance_length)} tokens per draft {span}, "
                 f"{length(since.mean_acceptance_length)} since start{setting}",
             ),
         ]
@@ -135,7 +139,7 @@ def facts(engine: EngineSummary, reference: float | None) -> list[tuple[str, str
         rows.append(("load", load_text(window)))
     rows.append(("break-even", verdict_text(break_even(engine, reference))))
     if engine.missing:
-        rows.append(("not on the page", ", ".join(engine.missing)))
+        rows.append(("missing", ", ".join(engine.missing)))
     return rows
 
 
@@ -216,12 +220,15 @@ def milliseconds(value: float | None) -> str:
 
 
 def speed_text(window: WindowSummary) -> str:
-    """Return tokens per second, step time and time per output token."""
-    return (
-        f"{number(window.tokens_per_second)} tokens/s, "
-        f"step {milliseconds(window.step_seconds)} ms, "
-        f"{milliseconds(window.time_per_output_token_seconds)} ms per output token"
-    )
+    """Return tokens per second, step time and time per output token, as far as known."""
+    parts = [f"{number(window.tokens_per_second)} tokens/s"]
+    if window.tokens_per_second is None:
+        parts = ["tokens/s unknown"]
+    if window.step_seconds is not None:
+        parts.append(f"step {milliseconds(window.step_seconds)} ms")
+    if window.time_per_output_token_seconds is not None:
+        parts.append(f"{milliseconds(window.time_per_output_token_seconds)} ms per output token")
+    return ", ".join(parts)
 
 
 def load_text(window: WindowSummary) -> str:

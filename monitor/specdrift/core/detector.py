@@ -92,7 +92,7 @@ class Observation:
         return (
             all(math.isfinite(v) and v >= 0 for v in values)
             and self.drafts > 0
-            and 0 < self.draft_tokens
+            and self.draft_tokens > 0
             and self.accepted_tokens <= self.draft_tokens
             and self.end > self.start
         )
@@ -280,7 +280,8 @@ def _watch(
     assert baseline is not None
     limit = CLIP_SIGMAS / math.sqrt(information)
     shortfall = min(limit, max(-limit, baseline.acceptance - o.acceptance))
-    drop, rise = [], []
+    drop: list[Statistic] = []
+    rise: list[Statistic] = []
     fired: tuple[float, Side, Statistic] | None = None
     for i, factor in enumerate(BANK):
         delta = config.smallest_drop * factor
@@ -356,9 +357,7 @@ def _watch_recovery(
     middle = 0.5 * (baseline.acceptance + level)
     distance = baseline.acceptance - level
     pull = min(limit, max(-limit, x - middle))
-    recovery = _advance(
-        alarm.recovery, information * distance * pull, information, o, math.inf
-    )
+    recovery = _advance(alarm.recovery, information * distance * pull, information, o, math.inf)
     alarm = replace(
         alarm,
         since_alarm=alarm.since_alarm.add(information, x),
@@ -461,9 +460,10 @@ def _changeover(
     assert mean is not None
     total = seen.information
     tuned = 10 * baseline.mean_information
-    bound = math.sqrt(
-        (total + tuned) * math.log((total + tuned) / (tuned * CHANGEOVER_ERROR**2))
-    ) / total
+    bound = (
+        math.sqrt((total + tuned) * math.log((total + tuned) / (tuned * CHANGEOVER_ERROR**2)))
+        / total
+    )
     allowed = math.hypot(bound, 3.3 * baseline.standard_error) + baseline.guard
     difference = mean - baseline.acceptance
     if seen.windows >= CHANGEOVER_FEWEST and abs(difference) > allowed:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from specdrift.core.windows import Window
 
@@ -100,7 +101,7 @@ class StepTimes:
             return points[0][1] if running >= points[0][0] / REACH or running >= 1 else None
         if running > points[-1][0] * REACH:
             return None
-        for (b0, t0), (b1, t1) in zip(points, points[1:], strict=False):
+        for (b0, t0), (b1, t1) in pairwise(points):
             if running <= b1 or (b1, t1) == points[-1]:
                 return t0 + (t1 - t0) * (running - b0) / (b1 - b0)
         return None
@@ -237,7 +238,8 @@ def gain_between(before: Estimate, after: Estimate) -> Estimate:
     """Return after / before - 1 with an interval (independent errors, delta method)."""
     ratio = after.value / before.value
     relative = math.hypot(
-        (after.high - after.low) / (2 * after.value), (before.high - before.low) / (2 * before.value)
+        (after.high - after.low) / (2 * after.value),
+        (before.high - before.low) / (2 * before.value),
     )
     return Estimate(
         ratio - 1,

@@ -335,9 +335,7 @@ def _verify(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
     )
 
 
-def _begin_standing(
-    loop: LoopState, facts: Facts, first_wait: float | None = None
-) -> LoopState:
+def _begin_standing(loop: LoopState, facts: Facts, first_wait: float | None = None) -> LoopState:
     wait = first_wait if first_wait is not None else loop.probe_wait
     return replace(
         loop,
@@ -357,7 +355,8 @@ def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Deci
         return loop, None
     now_worth = _worth(loop, facts)
     expected = predicted_at_baseline(facts, facts.point.running)
-    if expected is not None and expected < max(1.0, now_worth) and not losing:
+    goal = _goal(now_worth, rules)
+    if expected is not None and expected < goal and not losing:
         # Even at baseline acceptance it would not pay at this load: wait, ask again shortly.
         return replace(loop, probe_at=facts.now + 4 * rules.scrape_interval), None
     choice = Choice(None, ())
@@ -367,9 +366,7 @@ def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Deci
         return _say(loop, f"probe:{refusal}", Decision(facts.now, Kind.RECOMMEND, text))
     moved = _move(loop, facts, AS_FOUND, loop.as_found, Purpose.PROBE)
     moved = replace(moved, standing=now_worth)
-    return moved, Decision(
-        facts.now, Kind.PROBE, text, rung=AS_FOUND, settings=loop.as_found
-    )
+    return moved, Decision(facts.now, Kind.PROBE, text, rung=AS_FOUND, settings=loop.as_found)
 
 
 def _worth(loop: LoopState, facts: Facts) -> float:
@@ -381,6 +378,14 @@ def _worth(loop: LoopState, facts: Facts) -> float:
     return loop.standing or 1.0
 
 
+def _goal(worth: float, rules: Rules) -> float:
+    """Return the speedup at which the original is taken back.
+
+    It is what the operator chose: the fallback must be worth `min_gain` more to stay.
+    """
+    return max(1.0, worth / (1 + rules.min_gain))
+
+
 def _verify_probe(
     loop: LoopState,
     facts: Facts,
@@ -390,8 +395,8 @@ def _verify_probe(
     enough: bool,
 ) -> tuple[LoopState, Decision | None]:
     measured = speedup(after, facts.reference)
-    threshold = max(1.0, loop.standing or 1.0)
-    if measured is not None and enough and measured.low > threshold:
+    goal = _goal(loop.standing or 1.0, rules)
+    if measured is not None and enough and measured.low > 1 and measured.value > goal:
         text = sentences.recovered(facts, measured)
         done = replace(
             loop,
@@ -403,7 +408,7 @@ def _verify_probe(
             probe_wait=0.0,
         )
         return done, Decision(facts.now, Kind.RECOVERED, text, rung=AS_FOUND, gain=measured)
-    failed = measured is not None and enough and measured.high < threshold
+    failed = measured is not None and enough and measured.high < goal
     if not failed and waited < rules.verify:
         return loop, None
     wait = min(rules.max_backoff, 2 * max(loop.probe_wait, rules.probe_after))

@@ -24,10 +24,10 @@ from specdrift.core.economics import (
     speed_row,
     speedup,
 )
-from specdrift.core.estimators import Share, decompose
-from specdrift.core.policy import ClassView
 from specdrift.core.engines.model import Histogram, SpecCounters
+from specdrift.core.estimators import Share, decompose
 from specdrift.core.latency import merge
+from specdrift.core.policy import ClassView
 from specdrift.core.windows import NO_SPEC, Window, WindowState, add_spec
 
 KEEP = 60
@@ -226,7 +226,7 @@ def _step_charts(
     charts, alarms = dict(state.charts), dict(state.alarms)
     base = dict(state.base_shares)
     fired: list[tuple[str, str, Signal]] = []
-    seen = {name for name in shares} | {_class_of(c) for c in charts if _key_of(c) == key}
+    seen = set(shares) | {_class_of(c) for c in charts if _key_of(c) == key}
     for name in sorted(seen):
         chart_key = f"{name}|{key}"
         chart = charts.get(chart_key, ChartState())
@@ -246,7 +246,7 @@ def _step_charts(
         charts[chart_key], signal = detector.step(chart, observation, context.detector)
         if signal is not None:
             fired.append((chart_key, name, signal))
-    state = replace(state, charts=charts, base_shares=_frozen_base(state, base, charts, key))
+    state = replace(state, charts=charts, base_shares=_frozen_base(state, base, key))
     records = []
     for chart_key, name, signal in fired:
         record = _record(state, chart_key, name, key, signal, context)
@@ -266,9 +266,7 @@ def _key_of(chart: str) -> str:
     return chart.rsplit("|", 1)[1]
 
 
-def _frozen_base(
-    state: PipelineState, base: dict[str, Share], charts: Mapping[str, ChartState], key: str
-) -> Mapping[str, Share]:
+def _frozen_base(state: PipelineState, base: dict[str, Share], key: str) -> Mapping[str, Share]:
     """Stop adding to the reference mix once any class has its baseline.
 
     A class that first shows up later has no part in it: that is exactly a change of mix.

@@ -237,9 +237,7 @@ def _lower_k_unknown(facts: Facts) -> str:
     return "time per step without speculation is not known at this load"
 
 
-def _other_method(
-    settings: Mapping[str, object] | None, as_found: Mapping[str, object]
-) -> bool:
+def _other_method(settings: Mapping[str, object] | None, as_found: Mapping[str, object]) -> bool:
     return settings is not None and settings.get("method") != as_found.get("method")
 
 

@@ -143,9 +143,7 @@ def maximum_k(counters: EngineCounters) -> int | None:
     if counters.spec is not None and counters.spec.accepted_per_position:
         return len(counters.spec.accepted_per_position)
     known = [
-        c.num_speculative_tokens
-        for c in counters.by_class
-        if c.num_speculative_tokens is not None
+        c.num_speculative_tokens for c in counters.by_class if c.num_speculative_tokens is not None
     ]
     return max(known, default=None)
 
@@ -155,15 +153,14 @@ def _restarted(before: EngineCounters, after: EngineCounters) -> bool:
     # The start time is derived from boot time on some systems and may jitter by a little.
     if starts[0] is not None and starts[1] is not None and abs(starts[1] - starts[0]) > 1.0:
         return True
-    return any(
-        was is not None and now is not None and now < was
-        for was, now in (
-            (before.generation_tokens, after.generation_tokens),
-            (before.request_steps, after.request_steps),
-            (before.spec and before.spec.drafts, after.spec and after.spec.drafts),
-            (before.spec and before.spec.draft_tokens, after.spec and after.spec.draft_tokens),
-        )
-    )
+    pairs = [
+        (before.generation_tokens, after.generation_tokens),
+        (before.request_steps, after.request_steps),
+    ]
+    if before.spec is not None and after.spec is not None:
+        pairs.append((before.spec.drafts, after.spec.drafts))
+        pairs.append((before.spec.draft_tokens, after.spec.draft_tokens))
+    return any(was is not None and now is not None and now < was for was, now in pairs)
 
 
 def _state(
@@ -237,9 +234,7 @@ def subtract_spec(before: SpecCounters, after: SpecCounters) -> SpecCounters:
         after.accepted_tokens - before.accepted_tokens,
         tuple(
             b - a
-            for a, b in zip(
-                before.accepted_per_position, after.accepted_per_position, strict=False
-            )
+            for a, b in zip(before.accepted_per_position, after.accepted_per_position, strict=False)
         ),
     )
 

@@ -138,16 +138,13 @@ def _check_rungs(policy: Policy, version: str | None) -> None:
             ) from error
 
 
-def run_ticks(
-    step: Callable[[], object], interval: float, stopping: Callable[[], bool]
-) -> None:
-    """Call `step` every `interval` seconds until told to stop; a late step skips, never piles up."""
+def run_ticks(step: Callable[[], object], interval: float, stopping: Callable[[], bool]) -> None:
+    """Call `step` every `interval` seconds until told to stop; late steps never pile up."""
     due = time.monotonic()
     while not stopping():
         step()
         due += interval
         now = time.monotonic()
-        if due < now:
-            due = now
+        due = max(due, now)
         while not stopping() and (left := due - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))

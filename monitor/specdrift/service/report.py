@@ -16,6 +16,7 @@ from specdrift.core import pipeline as pipes
 from specdrift.core.detector import BANK, ChartState, DetectorConfig
 from specdrift.core.economics import Estimate
 from specdrift.core.engines.model import Histogram
+from specdrift.core.estimators import Share
 from specdrift.core.loop import Decision, LoopState
 from specdrift.core.pipeline import PipelineState, Recent
 from specdrift.core.policy import ClassView, Facts, Rules
@@ -127,7 +128,7 @@ def _class_row(
     }
 
 
-def _by_name(recent: Recent) -> dict[str, pipes.Share]:
+def _by_name(recent: Recent) -> dict[str, Share]:
     return {s.traffic_class: s for s in recent.by_class}
 
 
@@ -141,17 +142,13 @@ def _chart_of(pipeline: PipelineState, name: str, loop: LoopState) -> ChartState
     return None
 
 
-def point_view(
-    pipeline: PipelineState, facts: Facts, loop: LoopState, policy: Policy
-) -> str:
+def point_view(pipeline: PipelineState, facts: Facts, loop: LoopState, policy: Policy) -> str:
     """Return one point of the time series as JSON text (PointView)."""
     recent = pipeline.recent[-POINT_WINDOWS:]
     row = economics.merge_rows(r.row for r in recent if r.row is not None)
     price, gpus = _price(policy)
     rate = _tokens_per_second(recent)
-    benefit = economics.speedup(
-        [r.row for r in recent if r.row is not None], facts.reference
-    )
+    benefit = economics.speedup([r.row for r in recent if r.row is not None], facts.reference)
     off = pipeline.recent_key == pipes.OFF_KEY
     speed = 1.0 if off and row is not None else (benefit.value if benefit else None)
     point: Row = {

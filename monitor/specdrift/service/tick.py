@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from specdrift.config import Policy
 from specdrift.core import loop as loops
 from specdrift.core import pipeline as pipes
+from specdrift.core.economics import StepTimes
 from specdrift.core.loop import Decision, LoopState, Phase
 from specdrift.core.pipeline import AlarmRecord, Context, PipelineState
 from specdrift.core.policy import Facts, Mode, Rollout, Rules
 from specdrift.core.sentences import alarm as alarm_sentence
 from specdrift.core.windows import Snapshot, Window, WindowState, window_between
 from specdrift.service import checkpoint, report
-from specdrift.service.views import DOCUMENT_OVERRIDE, DOCUMENT_STATE, OverrideView
 from specdrift.service.ports import (
     Actuator,
     Clock,
@@ -29,6 +29,7 @@ from specdrift.service.ports import (
     StoredDecision,
     TickRecord,
 )
+from specdrift.service.views import DOCUMENT_OVERRIDE, DOCUMENT_STATE, OverrideView
 
 DOCUMENT_MEMORY = "memory"
 KEEP_POINTS_SECONDS = 7 * 86400.0
@@ -168,8 +169,9 @@ class Controller:
     def _context(self, memory: Memory) -> Context:
         classes = {key.rsplit("|", 1)[0] for key in memory.pipeline.charts}
         own = memory.loop.phase in (Phase.ROLLOUT, Phase.VERIFYING)
+        charts = max(1, len(classes), len(self.policy.spec.classes))
         return Context(
-            detector=self.policy.detector_config(max(1, len(classes), len(self.policy.spec.classes))),
+            detector=self.policy.detector_config(charts),
             home_key=config_key(memory.loop.as_found) if memory.loop.as_found else None,
             own_restart=own,
             version_changed=memory.version_changed,
@@ -200,8 +202,8 @@ class Controller:
             benefit=pipes.current_benefit(pipeline, since),
             rollout=rollout,
             baseline_length=pipeline.home_tokens / spent if spent > 0 else None,
-            as_found_times=pipeline.step_times.get(home or "", pipes.StepTimes()),
-            present_times=pipeline.step_times.get(pipeline.recent_key, pipes.StepTimes()),
+            as_found_times=pipeline.step_times.get(home or "", StepTimes()),
+            present_times=pipeline.step_times.get(pipeline.recent_key, StepTimes()),
             mix=mix,
             in_maintenance=_in_maintenance(now, rules.maintenance_only),
         )
@@ -250,6 +252,4 @@ def _in_maintenance(now: float, windows: Sequence[tuple[float, float]]) -> bool:
     if not windows:
         return True
     second = now % SECONDS_PER_DAY
-    return any(
-        a <= second < b if a <= b else (second >= a or second < b) for a, b in windows
-    )
+    return any(a <= second < b if a <= b else (second >= a or second < b) for a, b in windows)

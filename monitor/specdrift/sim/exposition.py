@@ -18,6 +18,11 @@ CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 _Values = list[tuple[dict[str, str], float]]
 _FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
+# Families that lack one of the two engine labels, as in vLLM.
+_LACKS = {
+    "vllm:admission_rejections_total": LABEL_ENGINE,
+    "vllm:cache_config_info": LABEL_MODEL,
+}
 _REJECTIONS = ("max_num_queued_reqs", "max_num_queued_tokens")
 
 
@@ -57,9 +62,8 @@ def _values(
     family: families.Family, values: _Values, base: Mapping[str, str], created: str
 ) -> list[str]:
     lines = header(family.name, family.kind, family.help)
-    full = [({**base, **labels}, value) for labels, value in values]
-    if family.name == "vllm:admission_rejections_total":
-        full = [({**labels, LABEL_MODEL: base[LABEL_MODEL]}, value) for labels, value in values]
+    own = {name: value for name, value in base.items() if name != _LACKS.get(family.name)}
+    full = [({**own, **labels}, value) for labels, value in values]
     lines += [f"{family.name}{{{label_text(labels)}}} {go_float(v)}" for labels, v in full]
     if family.created:
         name = family.name.removesuffix("_total")

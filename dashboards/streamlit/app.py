@@ -1,0 +1,17 @@
+"""specdrift's page. Start it with `streamlit run app.py`; SPECDRIFT_API_URL names the API."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+st.set_page_config(
+    page_title="specdrift", page_icon=":material/monitoring:", layout="wide", menu_items={}
+)
+st.navigation(
+    [
+        st.Page("pages/overview.py", title="Overview", icon=":material/monitoring:", default=True),
+        st.Page("pages/latency.py", title="Latency", icon=":material/speed:"),
+        st.Page("pages/decisions.py", title="Decisions", icon=":material/gavel:"),
+    ],
+    position="top",
+).run()
