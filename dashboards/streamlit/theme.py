@@ -18,7 +18,8 @@ Figure = dict[str, Any]
 Item = dict[str, Any]
 Value = Callable[[Point], float | None]
 
-FONT = 13
+FONT = {"size": 13, "family": "Source Sans, Source Sans Pro, sans-serif"}
+RIGHT = 98
 GAP_FACTOR = 3.5
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross")
 
@@ -114,15 +115,16 @@ class Frame:
         return None
 
 
-def ground(frame: Frame, height: int, *, right: int = 74) -> Figure:
+def ground(frame: Frame, height: int, *, right: int = RIGHT) -> Figure:
     """Return a figure with axes, rung stretches and nothing else."""
     look = frame.look
     span = max(frame.end - frame.start, 1.0)
-    axis = {"gridcolor": look.grid, "zeroline": False, "tickfont": {"size": 11}, "fixedrange": True}
+    axis = {"gridcolor": look.grid, "zeroline": False, "tickfont": {"size": 12}, "fixedrange": True}
     layout = {
         "height": height,
         "margin": {"l": 50, "r": right, "t": 8, "b": 24},
-        "font": {"size": FONT, "color": look.text},
+        "font": {**FONT, "color": look.text},
+        "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
@@ -217,6 +219,19 @@ def _at_right(figure: Figure, labels: Sequence[tuple[float, str, str]]) -> None:
                 "yanchor": "middle",
                 "text": name,
                 "showarrow": False,
-                "font": {"size": 12, "color": colour},
+                "font": {"size": 13, "color": colour},
             }
         )
+
+
+def of_class(name: str, what: str) -> Value:
+    """Return a function from a point to one number of one class."""
+
+    def value(point: Point) -> float | None:
+        found = point.classes.get(name)
+        if found is None:
+            return None
+        number: float | None = getattr(found, what)
+        return number
+
+    return value

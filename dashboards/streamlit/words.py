@@ -198,7 +198,7 @@ def clock(zone: tzinfo = UTC) -> Callable[[float | None], str]:
     """Return a function from unix seconds to the time of day in a zone."""
 
     def of(when: float | None) -> str:
-        return "-" if when is None else f"{datetime.fromtimestamp(when, zone):%H:%M:%S}"
+        return "unknown" if when is None else f"{datetime.fromtimestamp(when, zone):%H:%M:%S}"
 
     return of
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 import charts
 import live
+import timeline
 import words
 from answers import State
 from live import View
@@ -25,7 +26,9 @@ def body(view: View) -> None:
     with left:
         live.title("Evidence of drift", "CUSUM / decision interval: an alarm at 1")
         live.chart(
-            charts.cusum(view.frame, view.classes), "cusum", "CUSUM statistic per class over time"
+            charts.cusum(view.frame, view.classes, view.data.alarms),
+            "cusum",
+            "CUSUM statistic per class over time",
         )
         live.title("p99 time per output token", "by requests running at once")
         live.chart(charts.tpot(view.frame), "tpot", "p99 time per output token over time")
@@ -53,33 +56,34 @@ def _numbers(view: View) -> None:
     )
     _metric(
         columns[0],
-        "Acceptance, all classes",
+        "Acceptance",
         words.share(state.acceptance, words.why_no_acceptance(state)),
         break_even,
-        "Accepted per draft token over the last windows. Break-even: the acceptance at which "
-        "speculation is as fast as plain decoding at this load; it is known once a time per step "
-        "without speculation was measured.",
+        "Accepted per draft token, all classes together, over the last windows. Break-even: the "
+        "acceptance at which speculation is as fast as plain decoding at this load; it is known "
+        "once a time per step without speculation was measured.",
     )
     _speed(columns[1], state)
     last = next((p for p in reversed(view.data.points) if p.tpot_p99 is not None), None)
     fresh = last is not None and state.time - last.time < 10 * state.scrape_interval
     _metric(
         columns[2],
-        "p99 time per output token",
+        "TPOT p99",
         words.milliseconds(last.tpot_p99 if last and fresh else None, words.no_latency(state)),
         f"p50 {words.milliseconds(last.tpot_p50)}" if last and fresh else "no finished request",
-        "99% of requests got their tokens faster than this, on average over each request.",
+        "Time per output token: 99% of requests got their tokens faster than this, on average over "
+        "each request.",
     )
     _metric(
         columns[3],
-        "Output tokens per second",
+        "Output tokens/s",
         "no traffic" if state.tokens_per_second is None else f"{state.tokens_per_second:,.0f}",
         _load(state),
         "Tokens that all requests together receive each second.",
     )
     _metric(
         columns[4],
-        "Per 1M output tokens",
+        "Cost per 1M tokens",
         words.dollars(state.cost, "no traffic" if state.gpu_hour else "price not set"),
         _hardware(state),
         "GPU-hours at the price in the policy, over the tokens made.",
@@ -111,7 +115,7 @@ def _speed(column: st.delta_generator.DeltaGenerator, state: State) -> None:
     off = state.engine_state == "speculation_off"
     _metric(
         column,
-        "Speed vs plain decoding",
+        "Speed vs plain",
         words.times(state.benefit, "1x (plain)" if off else words.NOT_KNOWN),
         below,
         "Tokens per second with speculation over those without it, at equal load. Below 1, "
@@ -122,12 +126,12 @@ def _speed(column: st.delta_generator.DeltaGenerator, state: State) -> None:
 def _worth(column: st.delta_generator.DeltaGenerator, state: State) -> None:
     label, value, below = "Speculation is worth", words.NOT_KNOWN, words.why_unknown_benefit(state)
     if state.engine_state == "speculation_off":
-        value, below = "$0.00 per hour", "speculation is off"
+        value, below = "$0.00/h", "speculation is off"
     elif state.gpu_hour is None:
         value, below = "price not set", "policy: cost.gpu"
     elif state.gained is not None:
         label = "Speculation loses" if state.gained < 0 else "Speculation saves"
-        value, below = f"{words.dollars(abs(state.gained))} per hour", "against plain decoding"
+        value, below = f"{words.dollars(abs(state.gained))}/h", "against plain decoding"
     _metric(
         column,
         label,
@@ -159,13 +163,13 @@ def _story(view: View) -> None:
         explained += f" · every {view.step}th window drawn"
     live.title("Acceptance per class", explained)
     shown = set(view.classes)
-    marked = charts.events(
+    marked = timeline.events(
         [a for a in view.data.alarms if a.traffic_class in shown or len(shown) != 1],
         view.data.decisions,
         view.at,
     )
     live.chart(
-        charts.acceptance(view.frame, view.classes, marked, view.state.break_even),
+        timeline.acceptance(view.frame, view.classes, marked, view.state.break_even),
         "acceptance",
         "acceptance per class over time with alarms and decisions",
     )
@@ -186,9 +190,9 @@ def _classes(view: View) -> None:
                 "class": c.name,
                 "acceptance": words.share(c.acceptance, words.why_no_acceptance(view.state)),
                 "baseline": words.share(c.baseline),
-                "share of drafts": "-" if c.share is None else f"{c.share:.0%}",
+                "share of drafts": "unknown" if c.share is None else f"{c.share:.0%}",
                 "chart": chart,
-                "cause": (c.cause or "-").replace("_", " "),
+                "cause": (c.cause or "none").replace("_", " "),
             }
         )
     if rows:

@@ -34,7 +34,7 @@ def run(
 
     with exit_on_failure("run"):
         from specdrift.config import Settings, load_policy
-        from specdrift.service.api import ApiServer, create_app
+        from specdrift.service.api import LOOPBACK_HOSTS, ApiServer, create_app
         from specdrift.service.build import LogNarrator, build, run_ticks
 
         settings = Settings()
@@ -42,7 +42,9 @@ def run(
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        api = ApiServer(create_app(parts.store, token=settings.api_token), host=host, port=port)
+        hosts = LOOPBACK_HOSTS if host in LOOPBACK_HOSTS else None
+        app = create_app(parts.store, token=settings.api_token, allowed_hosts=hosts)
+        api = ApiServer(app, host=host, port=port)
         left = [ticks if ticks is not None else -1]
 
         def step() -> None:

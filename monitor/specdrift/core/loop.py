@@ -128,6 +128,27 @@ def begin(as_found: Mapping[str, object], now: float) -> LoopState:
     return LoopState(as_found=as_found, settings=as_found or None, since=now)
 
 
+def adopt(
+    loop: LoopState, live: Mapping[str, object] | None, now: float, rules: Rules
+) -> LoopState:
+    """Return the state for a workload met with another config in force than it came with.
+
+    Its history is lost, so the config in force is taken for a standing fallback: nothing is
+    changed now, and the original is probed in the usual time.
+    """
+    if (live or None) == (loop.as_found or None):
+        return loop
+    return replace(
+        loop,
+        phase=Phase.STANDING,
+        rung=OFF if live is None else "as-running",
+        settings=live,
+        since=now,
+        probe_wait=rules.probe_after,
+        probe_at=now + rules.probe_after,
+    )
+
+
 def advance(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
     """Move the loop on by one tick; at most one decision comes out."""
     if loop.phase is Phase.ROLLOUT:

@@ -58,6 +58,7 @@ class Recent:
     spec: SpecCounters | None
     by_class: tuple[Share, ...]
     seconds: float = 0.0
+    waiting: float | None = None
     time_per_output_token: Histogram | None = None
     time_to_first_token: Histogram | None = None
     class_output_tokens: Mapping[str, float] = field(default_factory=dict)
@@ -179,6 +180,7 @@ def _remember(
         spec,
         tuple(Share(n, c.draft_tokens, c.accepted_tokens) for n, c in sorted(shares.items())),
         max(w.seconds for w in windows),
+        _waiting(windows),
         merge(w.time_per_output_token for w in windows).histogram,
         merge(w.time_to_first_token for w in windows).histogram,
         _summed([w.class_output_tokens for w in windows]),
@@ -197,6 +199,11 @@ def _remember(
             home_steps=state.home_steps * 0.999 + row.request_steps,
         )
     return state
+
+
+def _waiting(windows: Sequence[Window]) -> float | None:
+    known = [w.waiting for w in windows if w.waiting is not None]
+    return sum(known) if known else None
 
 
 def _summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -169,7 +169,7 @@ def _state(
     if restarted:
         return WindowState.RESTARTED
     if after.spec is None:
-        damaged = any("spec" in name for name in after.damaged)
+        damaged = any("spec_decode" in name for name in after.damaged)
         return WindowState.MISSING if damaged else WindowState.SPECULATION_OFF
     if maximum_k(before) != maximum_k(after) or before.method != after.method:
         return WindowState.K_CHANGED

@@ -11,7 +11,7 @@ import structlog
 
 from specdrift.adapters.localproc import LocalProcess
 from specdrift.adapters.scrape import Scraper
-from specdrift.adapters.store import SqliteStore
+from specdrift.adapters.store import STORE_FILE, SqliteStore
 from specdrift.config import Policy
 from specdrift.core.specconfig import SpecConfig, validate
 from specdrift.errors import PolicyError, SpecConfigError, SpecdriftError
@@ -19,7 +19,6 @@ from specdrift.service.ports import Actuator, Narrator
 from specdrift.service.source import DirectSource
 from specdrift.service.tick import Controller, Ports
 
-STORE_FILE = "specdrift.db"
 
 
 class WallClock:

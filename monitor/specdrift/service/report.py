@@ -67,7 +67,7 @@ def state_view(
             economics.break_even_acceptance(omega, k) if omega is not None and k else None
         ),
         "running": facts.point.running if facts.point else None,
-        "waiting": None,
+        "waiting": recent[-1].waiting if recent else None,
         "tokens_per_second": _tokens_per_second(recent),
         "step_seconds": facts.point.step_seconds if facts.point else None,
         "num_speculative_tokens": k if facts.point else None,
@@ -157,7 +157,7 @@ def point_view(pipeline: PipelineState, facts: Facts, loop: LoopState, policy: P
         "rung": loop.rung,
         "phase": loop.phase.value,
         "running": row.running if row else None,
-        "waiting": None,
+        "waiting": recent[-1].waiting if recent else None,
         "batch_bucket": latency.batch_bucket(row.running) if row else None,
         "step_seconds": row.step_seconds if row else None,
         "tokens_per_second": rate,

@@ -18,6 +18,7 @@ from specdrift.core.pipeline import AlarmRecord, Context, PipelineState
 from specdrift.core.policy import Facts, Mode, Rollout, Rules
 from specdrift.core.sentences import alarm as alarm_sentence
 from specdrift.core.windows import Snapshot, Window, WindowState, window_between
+from specdrift.errors import StoreError
 from specdrift.service import checkpoint, report
 from specdrift.service.ports import (
     Actuator,
@@ -59,14 +60,19 @@ class Memory:
     version_changed: bool = False
 
 
-def restore(ports: Ports, now: float) -> Memory:
-    """Load the memory a former run left, or begin anew."""
-    store = ports.store
+def restore(ports: Ports, now: float, rules: Rules) -> Memory:
+    """Load the memory a former run left, or begin anew and say what is lost."""
+    text = ports.store.document(DOCUMENT_MEMORY)
+    if text is not None:
+        try:
+            return checkpoint.load(Memory, text)
+        except StoreError as error:
+            ports.narrator.tell(now, "lost", str(error))
     found = ports.actuator.as_found() if ports.actuator is not None else None
-    text = store.document(DOCUMENT_MEMORY)
-    if text is None:
-        return Memory({}, PipelineState(), loops.begin(found or {}, now))
-    return checkpoint.load(Memory, text)
+    loop = loops.begin(found or {}, now)
+    if text is not None and ports.actuator is not None:
+        loop = loops.adopt(loop, ports.actuator.live(), now, rules)
+    return Memory({}, PipelineState(), loop)
 
 
 class Controller:
@@ -79,7 +85,7 @@ class Controller:
         self.ports = ports
         self.workload = workload
         self.simulated = simulated
-        self.memory = restore(ports, ports.clock.now())
+        self.memory = restore(ports, ports.clock.now(), policy.rules())
 
     def tick(self) -> tuple[tuple[AlarmRecord, ...], Decision | None]:
         """Run one tick; see the module's docstring for the order."""
