@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from answers import Alarm, Point
+from segments import GOOD
 from specdrift import conventions as names
 from theme import MARKS, Figure, Frame, Value, ground, level, name_lines, of_class
 
@@ -25,6 +26,7 @@ def cusum(frame: Frame, classes: Sequence[str], alarms: Sequence[Alarm]) -> Figu
         figure["data"].append(
             frame.line(
                 value,
+                states=("ok",),
                 line={"color": frame.look.colour(i), "width": 2},
                 hovertemplate=f"{name} %{{y:.2f}} of the threshold<extra></extra>",
             )
@@ -95,7 +97,11 @@ def _latency(frame: Frame, value: Value, name: str) -> Figure:
         frame.line(ms, line={"color": look.quiet, "width": 1}, hoverinfo="skip", showlegend=False)
     )
     for i, bucket in enumerate(names.BATCH_BUCKETS):
-        inside = [p for p in frame.points if p.bucket == bucket and value(p) is not None]
+        inside = [
+            p
+            for p in frame.points
+            if p.bucket == bucket and p.state in GOOD and value(p) is not None
+        ]
         if not inside:
             continue
         figure["data"].append(
@@ -105,7 +111,7 @@ def _latency(frame: Frame, value: Value, name: str) -> Figure:
                 "x": [look.x(p.time) for p in inside],
                 "y": [ms(p) for p in inside],
                 "name": bucket,
-                "marker": {"color": look.colour(i), "symbol": MARKS[i], "size": 5},
+                "marker": {"color": look.buckets[i], "symbol": MARKS[i], "size": 5},
                 "hovertemplate": f"{name} %{{y:.1f}} ms, {bucket} running<extra></extra>",
             }
         )

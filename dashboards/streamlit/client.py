@@ -55,7 +55,10 @@ class Api:
 
     def state(self) -> State:
         """Return the workload now."""
-        return State.of(row(self._get("state")))
+        answer = row(self._get("state"))
+        if "workload" not in answer or "time" not in answer:
+            raise _somebody_else(f"{self.url}/api/v1/state", "the answer names no workload")
+        return State.of(answer)
 
     def series(self, since: float, limit: int) -> tuple[Point, ...]:
         """Return the newest `limit` points after `since`, oldest first."""
@@ -103,12 +106,16 @@ class Api:
                 raise ValueError("the answer is larger than 32 MiB")
             return json.loads(body)
         except ValueError as error:
-            raise ApiProblem(
-                "Something answered that is not the specdrift API",
-                where=url,
-                why="the answer is not JSON",
-                hint=f"check the host and port in {ENV_URL}",
-            ) from error
+            raise _somebody_else(url, "the answer is not JSON") from error
+
+
+def _somebody_else(url: str, why: str) -> ApiProblem:
+    return ApiProblem(
+        "Something answered that is not the specdrift API",
+        where=url,
+        why=why,
+        hint=f"check the host and port in {ENV_URL}",
+    )
 
 
 def _unreachable(url: str, error: Exception) -> ApiProblem:

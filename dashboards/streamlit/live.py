@@ -24,7 +24,7 @@ EVERY_SECONDS = 2
 DRAWN_POINTS = 600
 STALE_INTERVALS = 5
 MOST_BANNERS = 3
-ALL_CLASSES = "all"
+ALL_CLASSES = "all classes"
 RANGES: dict[str, float | None] = {
     "auto": None,
     "2 min": 120.0,
@@ -36,7 +36,11 @@ RANGES: dict[str, float | None] = {
 # Less air above the head, so that the whole story fits on one screen.
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] {padding-top: 3.6rem; padding-bottom: 2rem;}
-[data-testid="stMetric"] {padding: 0.55rem 0.8rem;}
+[data-testid="stMetricValue"] {font-size: 1.7rem;}
+h3 {font-size: 1.5rem !important; padding: 0 !important;}
+[data-testid="stMetric"] {padding: 0 !important;}
+[data-testid="stMetric"] > div {padding: 0.55rem 0.9rem !important;}
+[data-testid="stTable"] td div {max-width: none !important;}
 </style>"""
 
 
@@ -99,8 +103,8 @@ def _draw(body: Callable[[View], None]) -> None:
 
 def say(problem: ApiProblem) -> None:
     """Say what is wrong, where, why, and what to try."""
-    said = f"**{problem.what}.**  \nWhere: {problem.where}  \nWhy: {problem.why}  \n"
-    said += f"What to try: {problem.hint}."
+    said = f"**{problem.what}** (`{problem.where}`): {plain(problem.why)}.  \n"
+    said += f"What to try: {plain(problem.hint)}."
     if isinstance(problem, NothingStored):
         st.info(said, icon=":material/hourglass_top:")
     else:
@@ -118,7 +122,7 @@ def _zone() -> tzinfo:
 def _head(data: Data, state: State, at: Callable[[float | None], str]) -> None:
     status = words.status(state)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f"### {plain(state.workload)}", width="content")
+        st.subheader(plain(state.workload), anchor=False, width="content")
         if state.simulated:
             st.badge("simulated engine", icon=":material/science:", color="orange")
         st.badge(status.label, icon=status.icon, color=status.colour, help=status.meaning)
@@ -195,7 +199,6 @@ def _controls(state: State) -> str:
             options,
             default=ALL_CLASSES,
             required=True,
-            format_func=lambda o: "all classes" if o == ALL_CLASSES else f"class {o}",
             key="class",
             bind="query-params",
             label_visibility="collapsed",

@@ -53,6 +53,7 @@ class Comparison:
     before_name: str
     after_name: str
     note: str
+    kind: str = "alarm"
 
 
 def comparisons(
@@ -85,6 +86,7 @@ def comparisons(
                     words.rung(was.rung),
                     words.rung(now.rung),
                     note,
+                    decision.kind if decision else "changed",
                 ),
             )
         )

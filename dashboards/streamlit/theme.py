@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from answers import Point
-from segments import Span, rung_spans
+from segments import GOOD, Span, rung_spans
 
 Figure = dict[str, Any]
 Item = dict[str, Any]
@@ -37,6 +37,13 @@ class Look:
         if self.dark:
             return ("#56B4E9", "#E69F00", "#2BC49A", "#E79CC8", "#F0E442")
         return ("#0072B2", "#C65102", "#00805F", "#9B4F86", "#7A6A00")
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """Colours of batch buckets, unlike those of classes."""
+        if self.dark:
+            return ("#F6C667", "#F08CA8", "#C79BEA", "#9DB2FF", "#FFFFFF")
+        return ("#946300", "#C2436B", "#7B3FA0", "#3F3F9E", "#1B1B1B")
 
     @property
     def bad(self) -> str:
@@ -88,12 +95,16 @@ class Frame:
         """Return the rungs in force."""
         return rung_spans(self.points)
 
-    def line(self, value: Value, **style: object) -> Item:
-        """Return a line whose gaps stay gaps: unknown values and missing windows."""
-        return {**self.values(value), "type": "scatter", "mode": "lines", **style}
+    def line(self, value: Value, states: tuple[str, ...] | None = GOOD, **style: object) -> Item:
+        """Return a line whose gaps stay gaps: unknown values, missing windows, other states.
 
-    def values(self, value: Value) -> Item:
-        """Return the x and y of a series, with a hole wherever windows are missing."""
+        Args:
+            states: Engine states in which the value says something new; None: all.
+        """
+        return {**self.values(value, states), "type": "scatter", "mode": "lines", **style}
+
+    def values(self, value: Value, states: tuple[str, ...] | None) -> Item:
+        """Return the x and y of a series, with a hole wherever it says nothing."""
         xs: list[float] = []
         ys: list[float | None] = []
         last: float | None = None
@@ -102,7 +113,7 @@ class Frame:
                 xs.append(self.look.x(last + self.interval))
                 ys.append(None)
             xs.append(self.look.x(point.time))
-            ys.append(value(point))
+            ys.append(value(point) if states is None or point.state in states else None)
             last = point.time
         return {"x": xs, "y": ys, "connectgaps": False}
 

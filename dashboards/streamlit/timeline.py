@@ -14,6 +14,7 @@ LANES = 3
 LANE_TOP = 0.84
 # Room that a name takes beside its mark, as a share of the chart's width per character.
 CHARACTER = 0.0072
+HARD_SPACE = "\u00a0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ def acceptance(
         figure["data"].append(
             frame.line(
                 of_class(name, "baseline"),
+                states=None,
                 line={"color": colour, "width": 1.2, "dash": "dash"},
                 hoverinfo="skip",
             )
@@ -206,7 +208,7 @@ def _mark(figure: Figure, frame: Frame, marked: Sequence[Event]) -> None:
             "x": label_xs,
             "y": ys,
             "yaxis": "y2",
-            "text": [f" {name} " for name in names_],
+            "text": [f"{HARD_SPACE * 3}{name}{HARD_SPACE * 3}" if name else "" for name in names_],
             "textposition": sides,
             "textfont": {"size": 13, "color": colours},
             "hoverinfo": "skip",

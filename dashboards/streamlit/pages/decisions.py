@@ -27,9 +27,9 @@ def body(view: View) -> None:
                 {
                     "time": view.at(d.time),
                     "decision": words.KINDS.get(d.kind, d.kind),
-                    "rung": d.rung or "none",
-                    "class": d.traffic_class or "any",
-                    "cause": d.cause.replace("_", " ") or "none",
+                    "rung": d.rung,
+                    "class": d.traffic_class,
+                    "cause": d.cause.replace("_", " "),
                     "sentence": live.plain(d.sentence),
                 }
                 for d in decisions
@@ -89,8 +89,8 @@ def _alarms(view: View) -> None:
                 "time": view.at(a.time),
                 "class": a.traffic_class,
                 "what": live.plain(words.alarm(a, view.at)),
-                "evidence": live.plain("; ".join(a.evidence)) or "none",
-                "advice": live.plain(a.advice) or "none",
+                "evidence": live.plain("; ".join(a.evidence)),
+                "advice": live.plain(a.advice),
             }
             for a in shown
         ],

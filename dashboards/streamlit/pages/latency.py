@@ -56,7 +56,8 @@ def body(view: View) -> None:
 
 def _compare(view: View, found: tuple[Comparison, ...]) -> None:
     labels = [c.label for c in found]
-    label = st.selectbox("Change to look at", labels, key="change")
+    acts = (i for i, c in enumerate(found) if c.kind == "act")
+    label = st.selectbox("Change to look at", labels, index=next(acts, 0), key="change")
     chosen = found[labels.index(label)] if label in labels else found[0]
     before = segments.by_bucket(view.data.points, *chosen.before)
     after = segments.by_bucket(view.data.points, *chosen.after)
@@ -73,7 +74,9 @@ def _compare(view: View, found: tuple[Comparison, ...]) -> None:
         rows.append(cells)
     _table(rows)
     st.caption(
-        f"{chosen.note} Medians over the windows; a bucket seen on one side only is not comparable."
+        f"{chosen.note} Medians over the windows; a bucket seen on one side only is not "
+        "comparable. A window's percentile covers the requests of the last few scrapes, so just "
+        "after a change it still shows the time before."
     )
 
 

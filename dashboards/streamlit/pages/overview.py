@@ -15,6 +15,9 @@ from live import View
 def body(view: View) -> None:
     """Draw the page."""
     _numbers(view)
+    if not view.frame.points and view.data.points:
+        st.info("**No window in this stretch of time.** Choose a longer one, or auto.")
+        return
     if not view.frame.points:
         st.info(
             "**No window stored yet.** The charts begin with the second scrape of the engine.",
@@ -131,7 +134,7 @@ def _worth(column: st.delta_generator.DeltaGenerator, state: State) -> None:
         value, below = "price not set", "policy: cost.gpu"
     elif state.gained is not None:
         label = "Speculation loses" if state.gained < 0 else "Speculation saves"
-        value, below = f"{words.dollars(abs(state.gained))}/h", "against plain decoding"
+        value, below = f"{words.dollars(abs(state.gained))}/h", "vs plain decoding"
     _metric(
         column,
         label,
@@ -192,7 +195,7 @@ def _classes(view: View) -> None:
                 "baseline": words.share(c.baseline),
                 "share of drafts": "unknown" if c.share is None else f"{c.share:.0%}",
                 "chart": chart,
-                "cause": (c.cause or "none").replace("_", " "),
+                "cause": (c.cause or "").replace("_", " "),
             }
         )
     if rows:

@@ -27,7 +27,7 @@ DEMO_SPEC: Mapping[str, Any] = {
         "falseAlarmInterval": "30d",
         "smallestDrop": 0.05,
         "scrapeInterval": DEMO_SCRAPE_SECONDS,
-        "phaseOne": "15s",
+        "phaseOne": "22s",
     },
     "whenBenefitUnknown": "trial",
     "safety": {

@@ -424,6 +424,26 @@ def current_effect(
     return level, effect, interval
 
 
+def settled(state: ChartState, smallest: float, windows: int = 4) -> bool:
+    """Tell whether the level since the alarm has stopped moving.
+
+    Compares the last `windows` windows with those before them: an action chosen in the middle of
+    a ramp is chosen for a level that is already gone.
+    """
+    if state.alarm is None:
+        return True
+    recent = state.alarm.recent
+    if len(recent) < 2 * windows:
+        return False
+    halves = (recent[-2 * windows : -windows], recent[-windows:])
+    information = [sum(i for i, _ in half) for half in halves]
+    means = [
+        sum(i * x for i, x in half) / total for half, total in zip(halves, information, strict=True)
+    ]
+    error = math.sqrt(sum(1.0 / total for total in information))
+    return abs(means[1] - means[0]) <= max(smallest / 2, 1.5 * error)
+
+
 def _begin_changeover(state: ChartState, time: float) -> ChartState:
     if state.baseline is None:
         return state

@@ -34,7 +34,6 @@ from specdrift.core.policy import (
     predicted_at_baseline,
 )
 
-KEEP_ROWS = 40
 DAY = 86400.0
 
 
@@ -173,7 +172,7 @@ def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
         if facts.mix is None:
             return replace(loop, said=tuple(s for s in loop.said if s != "mix")), None
         return _say(loop, "mix", Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
-    if any(c.side == "drop" and c.windows_since_alarm < rules.confirm for c in facts.classes):
+    if any(c.side == "drop" and not _ripe(c, rules) for c in facts.classes):
         return loop, None  # an alarm is young: re-estimate on windows after it first
     barred = [name for name, until in loop.barred.items() if facts.now < until]
     choice = choose(facts, rules, loop.rung, loop.as_found, barred)
@@ -198,19 +197,24 @@ def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
         return _say(loop, key, replace(decision, kind=kind, sentence=text))
     moved = _move(loop, facts, choice.rung.rung, choice.rung.settings, Purpose.ACT)
     moved = replace(
-        moved, before=facts.rows[-KEEP_ROWS:], before_times=facts.present_times, trigger=trigger
+        moved,
+        before=facts.rows[-rules.confirm :],
+        before_times=facts.present_times,
+        trigger=trigger,
     )
     return moved, replace(decision, kind=Kind.ACT, sentence=text)
 
 
 def _confirmed(facts: Facts, rules: Rules) -> ClassView | None:
-    """Return the class with the largest drop that stood for `confirm` windows."""
-    ready = [
-        c
-        for c in facts.classes
-        if c.side == "drop" and c.windows_since_alarm >= rules.confirm and c.effect is not None
-    ]
+    """Return the class with the largest drop that stood for `confirm` windows and settled."""
+    ready = [c for c in facts.classes if _ripe(c, rules) and c.effect is not None]
     return min(ready, key=lambda c: c.effect or 0.0, default=None)
+
+
+def _ripe(c: ClassView, rules: Rules) -> bool:
+    patience = 4 * rules.confirm
+    stood = c.windows_since_alarm >= rules.confirm
+    return c.side == "drop" and stood and (c.settled or c.windows_since_alarm >= patience)
 
 
 def _losing(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, bool]:

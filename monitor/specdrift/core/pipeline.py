@@ -31,7 +31,7 @@ from specdrift.core.policy import ClassView
 from specdrift.core.windows import NO_SPEC, Window, WindowState, add_spec
 
 KEEP = 60
-RECENT_ROWS = 12
+RECENT_ROWS = 8
 MIX_WINDOWS = 12
 MIX_DISTANCE = 0.15
 OFF_KEY = "off"
@@ -312,7 +312,9 @@ def _diagnose(state: PipelineState, signal: Signal, key: str, context: Context) 
 # --- views ------------------------------------------------------------------------------------
 
 
-def class_views(state: PipelineState, home_key: str | None) -> tuple[ClassView, ...]:
+def class_views(
+    state: PipelineState, home_key: str | None, smallest: float
+) -> tuple[ClassView, ...]:
     """Return one view per class: recent acceptance, and the home chart's alarm if one stands."""
     recent = recent_shares(state, RECENT_ROWS)
     classes = sorted(set(recent) | {_class_of(c) for c in state.charts})
@@ -346,6 +348,7 @@ def class_views(state: PipelineState, home_key: str | None) -> tuple[ClassView, 
                 alarm_time=chart.alarm.time,
                 change_point=chart.alarm.change_point,
                 windows_since_alarm=chart.alarm.since_alarm.windows,
+                settled=detector.settled(chart, smallest),
                 changed_with_deployment=chart.alarm.changed_with_deployment,
             )
         views.append(view)

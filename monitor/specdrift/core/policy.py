@@ -90,6 +90,7 @@ class ClassView:
         acceptance: Recent acceptance; None without traffic.
         side: "drop" or "rise" while an alarm stands, else None.
         windows_since_alarm: Windows with traffic after the alarm.
+        settled: The level since the alarm has stopped moving.
         alarm_time, change_point: Unix seconds.
     """
 
@@ -105,6 +106,7 @@ class ClassView:
     alarm_time: float | None = None
     change_point: float | None = None
     windows_since_alarm: int = 0
+    settled: bool = True
     changed_with_deployment: bool = False
 
 

@@ -20,7 +20,6 @@ from specdrift.service.source import DirectSource
 from specdrift.service.tick import Controller, Ports
 
 
-
 class WallClock:
     """Unix time of this machine."""
 

@@ -131,7 +131,7 @@ class _Runner:
         return replace(window, by_class=classes, class_output_tokens={"": 0.0})
 
     def _facts(self, now: float, mix: str | None) -> Facts:
-        classes = pipes.class_views(self._pipeline, None)
+        classes = pipes.class_views(self._pipeline, None, self._rules.smallest_drop)
         alarms = [c.alarm_time for c in classes if c.alarm_time is not None]
         since = max(alarms, default=-1e18)
         return Facts(

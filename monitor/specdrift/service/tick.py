@@ -193,7 +193,7 @@ class Controller:
         rules: Rules,
     ) -> Facts:
         home = config_key(loop.as_found) if loop.as_found else None
-        classes = pipes.class_views(pipeline, home)
+        classes = pipes.class_views(pipeline, home, rules.smallest_drop)
         alarms = [c.alarm_time for c in classes if c.alarm_time is not None]
         # Judge on windows after the youngest alarm only: what came before is another regime.
         since = max(alarms, default=-1e18) if loop.phase is Phase.STEADY else loop.since
