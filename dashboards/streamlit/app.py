@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
-st.set_page_config(
-    page_title="specdrift", page_icon=":material/monitoring:", layout="wide", menu_items={}
-)
+# A file of ours: Streamlit's own icons would be fetched from elsewhere for the browser's tab.
+ICON = Path(__file__).with_name("icon.svg")
+
+st.set_page_config(page_title="specdrift", page_icon=str(ICON), layout="wide", menu_items={})
 st.navigation(
     [
         st.Page("pages/overview.py", title="Overview", icon=":material/monitoring:", default=True),

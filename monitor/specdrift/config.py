@@ -276,6 +276,7 @@ class Policy(Model):
             when_unknown=s.when_benefit_unknown,
             output_check_disabled_because=check.disabled_because if check else None,
             floor=s.floor.acceptance if s.floor else None,
+            floor_acts=s.floor is not None and s.floor.action == "act",
             smallest_drop=s.detector.smallest_drop,
             min_gain=s.safety.min_gain,
             cooldown=s.safety.cooldown,

@@ -92,5 +92,5 @@ def test_page_in_a_browser(require: Callable[..., str]) -> None:
         outside = [
             u for u in called if not re.match(r"(https?|ws)://127\.0\.0\.1[:/]|data:|blob:", u)
         ]
-        assert outside == []
+        assert outside == [], sorted(set(outside))
         browser.close()

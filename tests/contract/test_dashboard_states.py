@@ -255,6 +255,14 @@ def test_empty_store(api: FakeApi, opened: AppTest) -> None:
     assert "No decision yet" in healthy(opened.switch_page(PAGES[2]).run())
 
 
+def test_nothing_in_the_chosen_stretch(api: FakeApi, opened: AppTest) -> None:
+    api.points = api.points[:50]
+    opened.query_params["range"] = "2 min"
+    api.state["time"] += 300.0
+    api.fresh = False
+    assert "No window in this stretch of time" in healthy(opened.run())
+
+
 def test_stale_data_is_said(api: FakeApi, opened: AppTest) -> None:
     api.fresh = False
     api.state["time"] -= 90.0
@@ -271,9 +279,8 @@ def test_texts_of_the_service_are_shown_as_they_are(api: FakeApi, opened: AppTes
 
 def test_page_imports_nothing_of_the_package_but_names() -> None:
     for file in Path(PAGE).rglob("*.py"):
-        found = re.findall(
-            r"^\s*(?:from|import) (specdrift\S*)(.*)$", file.read_text(), re.MULTILINE
-        )
+        imports = r"^\s*(?:from|import) (specdrift\S*)(.*)$"
+        found = re.findall(imports, file.read_text(), re.MULTILINE)
         assert all(
             module == "specdrift" and rest.strip().startswith("import conventions")
             for module, rest in found

@@ -108,7 +108,12 @@ class LocalProcess:
         if self._alive():
             self._stop_step()
             return self._answer("in_progress", "stopping the engine")
-        self._spawn(wanted, plan)
+        try:
+            self._spawn(wanted, plan)
+        except ActuationError as error:
+            # The engine is down now: a failed rollout is undone, a crash of ours would not be.
+            self._failed = (plan, str(error))
+            return self._answer("failed", str(error))
         return self._answer("in_progress", "starting the engine")
 
     def status(self) -> Rollout:
@@ -129,6 +134,11 @@ class LocalProcess:
                 self._child.wait(timeout=5)
         self._record_path.unlink(missing_ok=True)
         self._record = None
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process id; None when it does not run."""
+        return self._record.pid if self._record is not None and self._alive() else None
 
     # --- steps ----------------------------------------------------------------------------------
 

@@ -62,3 +62,6 @@ def run(
         finally:
             api.stop()
             parts.close()
+            pid = parts.process.pid if parts.process is not None else None
+            if pid is not None:
+                typer.echo(f"specdrift: stopped; the engine goes on as process {pid}", err=True)

@@ -30,6 +30,7 @@ from specdrift.core.policy import (
     Facts,
     Mode,
     Rules,
+    WhenUnknown,
     choose,
     predicted_at_baseline,
 )
@@ -168,13 +169,16 @@ def _say(loop: LoopState, key: str, decision: Decision) -> tuple[LoopState, Deci
 def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
     drifted = _confirmed(facts, rules)
     loop, losing = _losing(loop, facts, rules)
-    if drifted is None and not losing and not _below_floor(facts, rules):
+    low = _below_floor(facts, rules)
+    if drifted is None and not losing and not low:
         if facts.mix is None:
             return replace(loop, said=tuple(s for s in loop.said if s != "mix")), None
         return _say(loop, "mix", Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
     if any(c.side == "drop" and not _ripe(c, rules) for c in facts.classes):
         return loop, None  # an alarm is young: re-estimate on windows after it first
     barred = [name for name, until in loop.barred.items() if facts.now < until]
+    if low and rules.floor_acts:
+        rules = replace(rules, when_unknown=WhenUnknown.TRIAL)
     choice = choose(facts, rules, loop.rung, loop.as_found, barred)
     decision = Decision(
         facts.now,
@@ -185,6 +189,10 @@ def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
         alternatives=choice.alternatives,
     )
     trigger = f"{drifted.traffic_class}@{drifted.alarm_time}" if drifted else "losing"
+    if choice.rung is None and low and drifted is None:
+        text = sentences.floor(facts, rules.floor or 0.0, choice)
+        key = f"floor:{sorted(c.traffic_class for c in facts.classes if _low(c, rules))}"
+        return _say(loop, key, replace(decision, kind=Kind.RECOMMEND, sentence=text))
     if choice.rung is None:
         text = sentences.hold(facts, drifted, choice)
         return _say(loop, f"hold:{trigger}", replace(decision, sentence=text))
@@ -231,7 +239,11 @@ def _below_floor(facts: Facts, rules: Rules) -> bool:
     """The floor holds until break-even has been measured."""
     if facts.benefit is not None or rules.floor is None or len(facts.rows) < rules.confirm:
         return False
-    return any(c.acceptance is not None and c.acceptance < rules.floor for c in facts.classes)
+    return any(_low(c, rules) for c in facts.classes)
+
+
+def _low(c: ClassView, rules: Rules) -> bool:
+    return c.acceptance is not None and rules.floor is not None and c.acceptance < rules.floor
 
 
 def _refusal(loop: LoopState, facts: Facts, rules: Rules, choice: Choice) -> str:

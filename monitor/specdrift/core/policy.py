@@ -60,7 +60,8 @@ class Rung:
 class Rules:
     """The policy, in the units of the core (seconds, shares).
 
-    Windows counts (`confirm`, `verify`, `warm_up`) are in scrape intervals.
+    Windows counts (`confirm`, `verify`, `warm_up`) are in scrape intervals. `floor_acts`: crossing
+    the floor is reason enough for a trial in act mode.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -68,6 +69,7 @@ class Rules:
     when_unknown: WhenUnknown = WhenUnknown.RECOMMEND
     output_check_disabled_because: str | None = None
     floor: float | None = None
+    floor_acts: bool = False
     smallest_drop: float = 0.05
     min_gain: float = 0.05
     cooldown: float = 3600.0

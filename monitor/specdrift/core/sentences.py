@@ -72,7 +72,7 @@ def _cause(facts: Facts, drifted: ClassView | None) -> str:
     if low:
         worst = min(low, key=lambda c: c.acceptance or 0.0)
         return f"{who(worst.traffic_class)} acceptance {worst.acceptance:.2f} is below the floor"
-    return "no traffic"
+    return "no class has traffic"
 
 
 def act(facts: Facts, drifted: ClassView | None, rung: Alternative, refusal: str) -> str:
@@ -96,12 +96,28 @@ def act(facts: Facts, drifted: ClassView | None, rung: Alternative, refusal: str
 def hold(facts: Facts, drifted: ClassView | None, choice: Choice) -> str:
     """Return the sentence of a decision to leave things as they are."""
     text = f"Hold {facts.workload}: {_cause(facts, drifted)}; {benefit(facts)}"
-    reasons = [f"{a.rung} {a.why}" for a in choice.alternatives if a.why]
-    if reasons:
-        text += "; " + ", ".join(reasons)
+    text += _reasons(choice)
     if drifted is not None and drifted.advice:
         text += f". Advice: {drifted.advice}"
     return text + "."
+
+
+def _reasons(choice: Choice) -> str:
+    reasons = [f"{a.rung}: {a.why}" for a in choice.alternatives if a.why]
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def floor(facts: Facts, level: float, choice: Choice) -> str:
+    """Return the sentence of a class below the floor while nothing about the gain is known."""
+    low = [
+        f"{who(c.traffic_class)} {c.acceptance:.2f}"
+        for c in facts.classes
+        if c.acceptance is not None and c.acceptance < level
+    ]
+    return (
+        f"Recommend a trial without speculation for {facts.workload}: acceptance below the floor "
+        f"of {level:.2f} ({', '.join(low)}); {benefit(facts)}{_reasons(choice)}."
+    )
 
 
 def verified(facts: Facts, rung: str, gain: Estimate) -> str:

@@ -18,7 +18,7 @@ from specdrift.core.pipeline import AlarmRecord, Context, PipelineState
 from specdrift.core.policy import Facts, Mode, Rollout, Rules
 from specdrift.core.sentences import alarm as alarm_sentence
 from specdrift.core.windows import Snapshot, Window, WindowState, window_between
-from specdrift.errors import StoreError
+from specdrift.errors import ActuationError, StoreError
 from specdrift.service import checkpoint, report
 from specdrift.service.ports import (
     Actuator,
@@ -116,10 +116,17 @@ class Controller:
         self.ports.store.put_document(DOCUMENT_MEMORY, checkpoint.dump(self.memory))
 
     def adopt(self) -> None:
-        """Make what should be in force so: starts an engine that is not running yet."""
-        if self.ports.actuator is not None:
-            loop = self.memory.loop
-            self.ports.actuator.ensure(loop.settings, f"{self.workload}-{loop.plan}")
+        """Make what should be in force so: starts an engine that is not running yet.
+
+        Raises:
+            ActuationError: It cannot be started.
+        """
+        if self.ports.actuator is None:
+            return
+        loop = self.memory.loop
+        rollout = self.ports.actuator.ensure(loop.settings, f"{self.workload}-{loop.plan}")
+        if rollout.status == "failed":
+            raise ActuationError(rollout.reason)
 
     # --- parts of a tick -------------------------------------------------------------------------
 
