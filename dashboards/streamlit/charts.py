@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from answers import Alarm, Point
 from segments import GOOD
 from specdrift import conventions as names
-from theme import MARKS, Figure, Frame, Value, ground, level, name_lines, of_class
+from theme import (
+    MARKS,
+    Figure,
+    Frame,
+    Name,
+    Value,
+    ground,
+    level,
+    name_lines,
+    of_class,
+    say_if_blank,
+)
 
 
 def cusum(frame: Frame, classes: Sequence[str], alarms: Sequence[Alarm]) -> Figure:
@@ -17,7 +29,7 @@ def cusum(frame: Frame, classes: Sequence[str], alarms: Sequence[Alarm]) -> Figu
     The statistic starts anew when it alarms, so that the crossing itself is marked, not drawn.
     """
     figure = ground(frame, 210)
-    labels = []
+    labels: list[Name] = []
     top = 1.25
     for i, name in enumerate(classes):
         value = of_class(name, "cusum")
@@ -31,8 +43,7 @@ def cusum(frame: Frame, classes: Sequence[str], alarms: Sequence[Alarm]) -> Figu
                 hovertemplate=f"{name} %{{y:.2f}} of the threshold<extra></extra>",
             )
         )
-        if (last := frame.last(value)) is not None:
-            labels.append((min(last[1], 3.0), name, frame.look.colour(i)))
+        labels += frame.name(value, name, frame.look.colour(i), ("ok",))
     # A standing drift goes on climbing; what matters is where it crossed.
     figure["layout"]["yaxis"].update(range=[0, min(top * 1.05, 3.0)])
     raised = [
@@ -52,7 +63,10 @@ def cusum(frame: Frame, classes: Sequence[str], alarms: Sequence[Alarm]) -> Figu
         }
     )
     level(figure, 1.0, "alarm", frame.look.bad)
-    name_lines(figure, [(y, n, c) for y, n, c in labels if abs(y - 1) > 0.15], least=0.3)
+    named = [replace(n, y=min(n.y, 3.0)) for n in labels if n.x is None and abs(n.y - 1) > 0.15]
+    name_lines(figure, named, least=0.3)
+    if not labels:
+        say_if_blank(figure, _no_value, frame, "known once the baseline is learned")
     return figure
 
 
@@ -72,6 +86,9 @@ def speedup(frame: Frame) -> Figure:
         ticksuffix="x",
     )
     level(figure, 1.0, "plain", frame.look.quiet)
+    say_if_blank(
+        figure, lambda p: p.speedup, frame, "not known yet: needs a time with speculation off"
+    )
     return figure
 
 
@@ -115,6 +132,7 @@ def _latency(frame: Frame, value: Value, name: str) -> Figure:
                 "hovertemplate": f"{name} %{{y:.1f}} ms, {bucket} running<extra></extra>",
             }
         )
+    say_if_blank(figure, value, frame, "no request has finished yet")
     figure["layout"]["yaxis"]["ticksuffix"] = " ms"
     figure["layout"]["showlegend"] = True
     figure["layout"]["legend"] = {
@@ -148,7 +166,7 @@ def cost(frame: Frame) -> Figure:
 def load(frame: Frame) -> Figure:
     """Return requests running and waiting."""
     figure = ground(frame, 210)
-    labels = []
+    labels: list[Name] = []
     lines: tuple[tuple[str, Value, str], ...] = (
         ("running", lambda p: p.running, "solid"),
         ("waiting", lambda p: p.waiting, "dot"),
@@ -162,8 +180,12 @@ def load(frame: Frame) -> Figure:
                 hovertemplate=f"%{{y:.0f}} {name}<extra></extra>",
             )
         )
-        if (last := frame.last(value)) is not None:
-            labels.append((last[1], name, colour))
+        labels += frame.name(value, name, colour)
     known = [v for p in frame.points for v in (p.running, p.waiting) if v is not None]
     name_lines(figure, labels, least=max([1.0, *known]) * 0.13)
+    say_if_blank(figure, lambda p: p.running, frame, "no traffic")
     return figure
+
+
+def _no_value(_: Point) -> None:
+    return None

@@ -36,7 +36,7 @@ RANGES: dict[str, float | None] = {
 # Less air above the head, so that the whole story fits on one screen.
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] {padding-top: 3.6rem; padding-bottom: 2rem;}
-[data-testid="stMetricValue"] {font-size: 1.7rem;}
+[data-testid="stMetricValue"] {font-size: 1.6rem;}
 h3 {font-size: 1.5rem !important; padding: 0 !important;}
 [data-testid="stMetric"] {padding: 0 !important;}
 [data-testid="stMetric"] > div {padding: 0.55rem 0.9rem !important;}
@@ -126,11 +126,11 @@ def _head(data: Data, state: State, at: Callable[[float | None], str]) -> None:
         if state.simulated:
             st.badge("simulated engine", icon=":material/science:", color="orange")
         st.badge(status.label, icon=status.icon, color=status.colour, help=status.meaning)
+        found = state.rung == words.RUNG_AS_FOUND
         st.badge(
-            f"in force: {words.rung(state.rung)}"
-            + (f" ({state.config_key})" if state.rung == words.RUNG_AS_FOUND else ""),
+            f"in force: {f'as found ({state.config_key})' if found else state.rung or 'unknown'}",
             icon=":material/tune:",
-            color="violet" if state.rung != words.RUNG_AS_FOUND else "gray",
+            color="gray" if found else "violet",
         )
         if doing := words.doing(state):
             st.badge(doing, icon=":material/autorenew:", color="blue")

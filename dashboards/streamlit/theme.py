@@ -81,6 +81,16 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """The name of a line at height `y`; `x` None is the chart's right edge."""
+
+    y: float
+    text: str
+    colour: str
+    x: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """The time that a set of charts shares, and the points in it."""
 
@@ -117,20 +127,29 @@ class Frame:
             last = point.time
         return {"x": xs, "y": ys, "connectgaps": False}
 
-    def last(self, value: Value) -> tuple[float, float] | None:
-        """Return x and y of the newest known value."""
+    def name(
+        self, value: Value, name: str, colour: str, states: tuple[str, ...] = GOOD
+    ) -> tuple[Name, ...]:
+        """Return the name of a line, to be written where the line ends; nothing for no line."""
         for point in reversed(self.points):
             found = value(point)
-            if found is not None:
-                return self.look.x(point.time), found
-        return None
+            if found is not None and point.state in states:
+                ended = self.end - point.time > GAP_FACTOR * self.interval
+                return (Name(found, name, colour, self.look.x(point.time) if ended else None),)
+        return ()
 
 
 def ground(frame: Frame, height: int, *, right: int = RIGHT) -> Figure:
     """Return a figure with axes, rung stretches and nothing else."""
     look = frame.look
     span = max(frame.end - frame.start, 1.0)
-    axis = {"gridcolor": look.grid, "zeroline": False, "tickfont": {"size": 12}, "fixedrange": True}
+    axis = {
+        "gridcolor": look.grid,
+        "zeroline": False,
+        "ticklabelstandoff": 5,
+        "tickfont": {"size": 12},
+        "fixedrange": True,
+    }
     layout = {
         "height": height,
         "margin": {"l": 50, "r": right, "t": 8, "b": 24},
@@ -206,31 +225,42 @@ def level(figure: Figure, y: float, name: str, colour: str, dash: str = "dash") 
             "line": {"color": colour, "width": 1.4, "dash": dash},
         }
     )
-    _at_right(figure, [(y, name, colour)])
+    name_lines(figure, [Name(y, name, colour)], least=0)
 
 
-def name_lines(figure: Figure, labels: Sequence[tuple[float, str, str]], *, least: float) -> None:
-    """Name lines at the right edge, moved apart where they would overlap by less than `least`."""
-    placed: list[tuple[float, str, str]] = []
-    for y, name, colour in sorted(labels):
-        at = y if not placed else max(y, placed[-1][0] + least)
-        placed.append((at, name, colour))
-    _at_right(figure, placed)
-
-
-def _at_right(figure: Figure, labels: Sequence[tuple[float, str, str]]) -> None:
-    for y, name, colour in labels:
+def name_lines(figure: Figure, lines: Sequence[Name], *, least: float) -> None:
+    """Write names beside their lines, moved apart where they are closer than `least`."""
+    heights: dict[float | None, float] = {}
+    for line in sorted(lines, key=lambda n: n.y):
+        y = max(line.y, heights.get(line.x, float("-inf")) + least)
+        heights[line.x] = y
         notes(figure).append(
             {
-                "xref": "paper",
-                "x": 1,
+                "xref": "paper" if line.x is None else "x",
+                "x": 1 if line.x is None else line.x,
                 "xanchor": "left",
                 "xshift": 4,
                 "y": y,
                 "yanchor": "middle",
-                "text": name,
+                "text": line.text,
                 "showarrow": False,
-                "font": {"size": 13, "color": colour},
+                "font": {"size": 13, "color": line.colour},
+            }
+        )
+
+
+def say_if_blank(figure: Figure, value: Value, frame: Frame, text: str) -> None:
+    """Say in the middle of a chart why nothing is drawn, where nothing is."""
+    if all(value(point) is None for point in frame.points):
+        notes(figure).append(
+            {
+                "xref": "x domain",
+                "yref": "y domain",
+                "x": 0.5,
+                "y": 0.5,
+                "text": text,
+                "showarrow": False,
+                "font": {"size": 13, "color": frame.look.quiet},
             }
         )
 

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 import words
 from answers import Alarm, Decision, Point
-from theme import Figure, Frame, ground, layout_shapes, name_lines, notes, of_class
+from theme import (
+    Figure,
+    Frame,
+    Name,
+    ground,
+    layout_shapes,
+    name_lines,
+    notes,
+    of_class,
+    say_if_blank,
+)
 
 LANES = 3
 LANE_TOP = 0.84
@@ -81,7 +91,7 @@ def acceptance(
     figure = ground(frame, 400)
     look = frame.look
     figure["layout"]["yaxis"].update(domain=[0, LANE_TOP - 0.02], range=[0, 1], dtick=0.2)
-    labels = []
+    labels: list[Name] = []
     for i, name in enumerate(classes):
         colour = look.colour(i)
         figure["data"].append(
@@ -101,8 +111,7 @@ def acceptance(
                 hovertemplate=f"{name} %{{y:.2f}}<extra></extra>",
             )
         )
-        if (last := frame.last(value)) is not None:
-            labels.append((last[1], f"<b>{name}</b>", colour))
+        labels += frame.name(value, f"<b>{name}</b>", colour)
     if blended and len(classes) > 1:
         value = _acceptance
         figure["data"].append(
@@ -113,8 +122,7 @@ def acceptance(
                 hovertemplate="blended %{y:.2f}<extra></extra>",
             )
         )
-        if (last := frame.last(value)) is not None:
-            labels.append((last[1], "blended", look.quiet))
+        labels += frame.name(value, "blended", look.quiet)
     if break_even is not None and 0 <= break_even <= 1:
         layout_shapes(figure).append(
             {
@@ -127,8 +135,10 @@ def acceptance(
                 "line": {"color": look.bad, "width": 1.4, "dash": "longdash"},
             }
         )
-        labels.append((break_even, "break-even", look.bad))
+        labels.append(Name(break_even, "break-even", look.bad))
     name_lines(figure, labels, least=0.065)
+    if not labels:
+        say_if_blank(figure, _acceptance, frame, "no acceptance in this stretch of time")
     _name_rungs(figure, frame)
     _mark(figure, frame, marked)
     return figure
@@ -145,8 +155,8 @@ def _name_rungs(figure: Figure, frame: Frame) -> None:
                 "xanchor": "left",
                 "xshift": 5,
                 "yref": "y domain",
-                "y": 0.01,
-                "yanchor": "bottom",
+                "y": 1,
+                "yanchor": "top",
                 "text": f"rung: <b>{span.rung}</b>",
                 "showarrow": False,
                 "font": {"size": 13, "color": frame.look.text},

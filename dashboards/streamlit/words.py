@@ -251,13 +251,13 @@ def why_unknown_benefit(state: State) -> str:
         return "no traffic"
     if state.engine_state == "speculation_off":
         return "speculation is off"
-    return "needs a time with speculation off"
+    return "needs a time with it off"
 
 
 def why_no_acceptance(state: State) -> str:
     """Return why there is no acceptance rate now."""
     return {
-        "speculation_off": "speculation is off",
+        "speculation_off": "off",
         "no_traffic": "no traffic",
         "down": "engine down",
         "missing": "metrics missing",
