@@ -10,11 +10,12 @@ import streamlit as st
 ICON = Path(__file__).with_name("icon.svg")
 
 st.set_page_config(page_title="specdrift", page_icon=str(ICON), layout="wide", menu_items={})
+# Not in a folder "pages": Streamlit would list that by itself until this has run once.
 st.navigation(
     [
-        st.Page("pages/overview.py", title="Overview", icon=":material/monitoring:", default=True),
-        st.Page("pages/latency.py", title="Latency", icon=":material/speed:"),
-        st.Page("pages/decisions.py", title="Decisions", icon=":material/gavel:"),
+        st.Page("views/overview.py", title="Overview", icon=":material/monitoring:", default=True),
+        st.Page("views/latency.py", title="Latency", icon=":material/speed:"),
+        st.Page("views/decisions.py", title="Decisions", icon=":material/gavel:"),
     ],
     position="top",
 ).run()

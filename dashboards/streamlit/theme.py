@@ -257,7 +257,7 @@ def say_if_blank(figure: Figure, value: Value, frame: Frame, text: str) -> None:
                 "xref": "x domain",
                 "yref": "y domain",
                 "x": 0.5,
-                "y": 0.5,
+                "y": 0.36,
                 "text": text,
                 "showarrow": False,
                 "font": {"size": 13, "color": frame.look.quiet},

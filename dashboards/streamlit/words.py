@@ -264,6 +264,6 @@ def why_no_acceptance(state: State) -> str:
     }.get(state.engine_state, NOT_KNOWN)
 
 
-def no_latency(state: State) -> str:
-    """Return why there is no latency now."""
-    return "engine down" if state.engine_state == "down" else "no traffic"
+def why_no_rate(state: State) -> str:
+    """Return why there is no latency, throughput or cost now."""
+    return {"down": "engine down", "no_traffic": "no traffic"}.get(state.engine_state, NOT_KNOWN)

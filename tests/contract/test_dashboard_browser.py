@@ -70,6 +70,9 @@ def test_page_in_a_browser(require: Callable[..., str]) -> None:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         called: list[str] = []
         page.on("request", lambda request: called.append(request.url))
+        # a link to a page works on a server that nobody has visited yet
+        page.goto(f"{url}/decisions")
+        expect(page.get_by_role("link", name="Overview")).to_be_visible(timeout=30_000)
         page.goto(url)
         expect(page.get_by_text("simulated-llama").first).to_be_visible(timeout=30_000)
         expect(page.get_by_text("simulated engine").first).to_be_visible()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from specdrift.adapters.localproc import LocalProcess
+from specdrift.adapters.store import STORE_FILE
 from specdrift.cli.page import Page
 from specdrift.cli.story import DEMO_SCRAPE_SECONDS, Story, demo_policy
 from specdrift.config import Settings
@@ -114,11 +115,14 @@ def _play(
         _serve(options, parts, teller, stack)
     _calibrate(parts, [*argv, *_calibration(scenario)], folder, teller, stopping)
     process = parts.process
-    assert process is not None
+    if process is None or stopping():
+        return _verdict(options, story, teller, stopping)
     stack.callback(process.stop, STOP_SECONDS)
     _wait_ready(
         lambda: process.ensure(process.as_found(), "as-found"), parts.controller.observe, stopping
     )
+    if stopping():
+        return _verdict(options, story, teller, stopping)
     teller.tell(time.time(), "learn", "speculation is on; learning each class's baseline")
     onset = _Onset(story, teller)
 
@@ -129,7 +133,7 @@ def _play(
         onset.maybe_tell(now)
 
     run_ticks(step, DEMO_SCRAPE_SECONDS, lambda: stopping() or story.over(time.time()))
-    code = _verdict(story, teller)
+    code = _verdict(options, story, teller, stopping)
     if not options.headless and not stopping():
         teller.tell(time.time(), "end", "the story is over; the page stays up until Ctrl-C")
         run_ticks(parts.controller.tick, DEMO_SCRAPE_SECONDS, stopping)
@@ -198,8 +202,11 @@ def _serve(options: DemoOptions, parts: Parts, teller: Teller, stack: ExitStack)
     teller.tell(time.time(), "page", f"{page.url}  (API: {api.url})")
 
 
-def _verdict(story: Story, teller: Teller) -> int:
+def _verdict(options: DemoOptions, story: Story, teller: Teller, stopping: _Stopping) -> int:
     missing = story.shortcomings()
+    if missing and stopping.asked:
+        teller.tell(time.time(), "stopped", "stopped before the story's end")
+        return EXIT_FAILED if options.headless else EXIT_OK
     if missing:
         teller.tell(time.time(), "verdict", "not as the scenario calls for: " + "; ".join(missing))
         return EXIT_FAILED
@@ -227,26 +234,27 @@ class _Stopping:
 
     def __init__(self, started: float, seconds: float | None) -> None:
         self._end = None if seconds is None else started + seconds
-        self._asked = False
+        self.asked = False
         self._former = {
             number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)
         }
 
     def _ask(self, number: int, frame: object) -> None:
-        self._asked = True
+        self.asked = True
 
     def restore(self) -> None:
         for number, handler in self._former.items():
             signal.signal(number, handler)
 
     def __call__(self) -> bool:
-        return self._asked or (self._end is not None and time.time() >= self._end)
+        return self.asked or (self._end is not None and time.time() >= self._end)
 
 
 def _folder(options: DemoOptions, stack: ExitStack) -> Path:
     if options.state_dir is not None:
         try:
             options.state_dir.mkdir(parents=True, exist_ok=True)
+            used = (options.state_dir / STORE_FILE).exists()
         except OSError as error:
             raise UsageError(
                 "cannot use the state folder",
@@ -254,6 +262,13 @@ def _folder(options: DemoOptions, stack: ExitStack) -> Path:
                 why=error.strerror or str(error),
                 hint="another --state-dir",
             ) from error
+        if used:
+            raise UsageError(
+                "a demo begins with nothing learned",
+                where=str(options.state_dir),
+                why="the folder holds the store of an earlier run",
+                hint="another --state-dir, or remove it",
+            )
         return options.state_dir
     folder = Path(tempfile.mkdtemp(prefix="specdrift-demo-"))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -72,7 +72,7 @@ def _numbers(view: View) -> None:
     _metric(
         columns[2],
         "TPOT p99",
-        words.milliseconds(last.tpot_p99 if last and fresh else None, words.no_latency(state)),
+        words.milliseconds(last.tpot_p99 if last and fresh else None, words.why_no_rate(state)),
         f"p50 {words.milliseconds(last.tpot_p50)}" if last and fresh else "no finished request",
         "Time per output token: 99% of requests got their tokens faster than this, on average over "
         "each request.",
@@ -80,14 +80,16 @@ def _numbers(view: View) -> None:
     _metric(
         columns[3],
         "Output tokens/s",
-        "no traffic" if state.tokens_per_second is None else f"{state.tokens_per_second:,.0f}",
+        words.why_no_rate(state)
+        if state.tokens_per_second is None
+        else f"{state.tokens_per_second:,.0f}",
         _load(state),
         "Tokens that all requests together receive each second.",
     )
     _metric(
         columns[4],
         "Cost per 1M tokens",
-        words.dollars(state.cost, "no traffic" if state.gpu_hour else "price not set"),
+        words.dollars(state.cost, words.why_no_rate(state) if state.gpu_hour else "price not set"),
         _hardware(state),
         "GPU-hours at the price in the policy, over the tokens made.",
     )

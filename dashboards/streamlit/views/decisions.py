@@ -27,9 +27,9 @@ def body(view: View) -> None:
                 {
                     "time": view.at(d.time),
                     "decision": words.KINDS.get(d.kind, d.kind),
-                    "rung": d.rung,
+                    "rung": d.rung.replace("-", "\u2011"),  # a hyphen that does not break
                     "class": d.traffic_class,
-                    "cause": d.cause.replace("_", " "),
+                    "cause": d.cause.replace("_", "\u00a0"),
                     "sentence": live.plain(d.sentence),
                 }
                 for d in decisions
