@@ -188,7 +188,7 @@ class LocalProcess:
 
     def _spawn(self, argv: tuple[str, ...], plan: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        before = _die_with_parent if self._die_with_parent else None
+        before = die_with_parent if self._die_with_parent else None
         try:
             with self._log_path.open("ab") as log:
                 child = subprocess.Popen(
@@ -299,6 +299,7 @@ def _is_alive(pid: int, started: int) -> bool:
     return fields[0] != "Z" and int(fields[19]) == started
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel stop this process when its parent dies (Linux; elsewhere nothing)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -236,7 +236,8 @@ class _Stopping:
         self._end = None if seconds is None else started + seconds
         self.asked = False
         self._former = {
-            number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)
+            number: signal.signal(number, self._ask)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }
 
     def _ask(self, number: int, frame: object) -> None:

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import specdrift
+from specdrift.adapters.localproc import die_with_parent
 from specdrift.conventions import LOOPBACK
 from specdrift.errors import SpecdriftError
 
@@ -85,6 +86,7 @@ class Page:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl call, no threads touched
         )
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:

@@ -21,6 +21,7 @@ from specdrift.core.loop import Decision, LoopState
 from specdrift.core.pipeline import PipelineState, Recent
 from specdrift.core.policy import ClassView, Facts, Rules
 from specdrift.core.prices import gpu_dollars_per_hour
+from specdrift.core.windows import WindowState
 from specdrift.service.views import DOCUMENT_STATE, PointView, StateView
 
 if TYPE_CHECKING:
@@ -144,12 +145,14 @@ def _chart_of(pipeline: PipelineState, name: str, loop: LoopState) -> ChartState
 
 def point_view(pipeline: PipelineState, facts: Facts, loop: LoopState, policy: Policy) -> str:
     """Return one point of the time series as JSON text (PointView)."""
-    recent = pipeline.recent[-POINT_WINDOWS:]
+    # Between two processes there is no rate: a gap, not the last value once more.
+    recent = pipeline.recent[-POINT_WINDOWS:] if _measuring(pipeline) else ()
     row = economics.merge_rows(r.row for r in recent if r.row is not None)
     price, gpus = _price(policy)
     rate = _tokens_per_second(recent)
     benefit = economics.speedup([r.row for r in recent if r.row is not None], facts.reference)
     off = pipeline.recent_key == pipes.OFF_KEY
+    window = pipeline.recent[-LATENCY_WINDOWS:] if recent else ()
     speed = 1.0 if off and row is not None else (benefit.value if benefit else None)
     point: Row = {
         "time": facts.now,
@@ -164,12 +167,8 @@ def point_view(pipeline: PipelineState, facts: Facts, loop: LoopState, policy: P
         "acceptance": _blended(recent),
         "mean_acceptance_length": _length(recent),
         "speedup": speed,
-        "time_per_output_token": _latency_row(
-            [r.time_per_output_token for r in pipeline.recent[-LATENCY_WINDOWS:]]
-        ),
-        "time_to_first_token": _latency_row(
-            [r.time_to_first_token for r in pipeline.recent[-LATENCY_WINDOWS:]]
-        ),
+        "time_per_output_token": _latency_row([r.time_per_output_token for r in window]),
+        "time_to_first_token": _latency_row([r.time_to_first_token for r in window]),
         "dollars_per_million_tokens": (
             economics.cost_per_million_tokens(price, gpus, rate)
             if price is not None and rate
@@ -181,11 +180,19 @@ def point_view(pipeline: PipelineState, facts: Facts, loop: LoopState, policy: P
             else None
         ),
         "classes": {
-            c.traffic_class: _class_point(pipeline, c, loop, recent, price, gpus)
+            c.traffic_class: _class_point(pipeline, c, loop, recent, price, gpus, facts.now)
             for c in facts.classes
         },
     }
     return PointView.model_validate(point).model_dump_json()
+
+
+def _measuring(pipeline: PipelineState) -> bool:
+    return pipeline.last_state in (
+        WindowState.OK,
+        WindowState.SPECULATION_OFF,
+        WindowState.NO_TRAFFIC,
+    )
 
 
 def _class_point(
@@ -195,6 +202,7 @@ def _class_point(
     recent: tuple[Recent, ...],
     price: float | None,
     gpus: float,
+    now: float,
 ) -> Row:
     chart = _chart_of(pipeline, view.traffic_class, loop)
     shares = [s for r in recent for n, s in _by_name(r).items() if n == view.traffic_class]
@@ -207,7 +215,8 @@ def _class_point(
         "drafts": None,
         "output_tokens": tokens,
         "baseline": view.baseline,
-        "cusum": _cusum(chart),
+        # The chart starts anew in the tick that alarms: show that it crossed.
+        "cusum": 1.0 if pipeline.recent and view.alarm_time == now else _cusum(chart),
         "dollars_per_million_tokens": _class_cost(view.traffic_class, recent, price, gpus),
     }
 
