@@ -148,7 +148,8 @@ class Story:
             self.actions += 1
             if self.action is None:
                 self.action, self.rung = now, decision.rung
-                self.cause = self.cause or decision.cause
+                # The decision looked again, when all classes had had time to follow.
+                self.cause = decision.cause or self.cause
         elif kind is Kind.VERIFIED:
             self.verified = True
             self.recovered = False

@@ -36,6 +36,8 @@ from specdrift.core.policy import (
 )
 
 DAY = 86400.0
+# Key of the report of a change of mix among what was said.
+MIX = "mix"
 
 
 class Phase(StrEnum):
@@ -172,8 +174,8 @@ def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
     low = _below_floor(facts, rules)
     if drifted is None and not losing and not low:
         if facts.mix is None:
-            return replace(loop, said=tuple(s for s in loop.said if s != "mix")), None
-        return _say(loop, "mix", Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
+            return replace(loop, said=tuple(s for s in loop.said if s != MIX)), None
+        return _say(loop, MIX, Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
     if any(c.side == "drop" and not _ripe(c, rules) for c in facts.classes):
         return loop, None  # an alarm is young: re-estimate on windows after it first
     barred = [name for name, until in loop.barred.items() if facts.now < until]

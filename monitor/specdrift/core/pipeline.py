@@ -32,8 +32,17 @@ from specdrift.core.windows import NO_SPEC, Window, WindowState, add_spec
 
 KEEP = 60
 RECENT_ROWS = 8
-MIX_WINDOWS = 12
+MIX_WINDOWS = 24
 MIX_DISTANCE = 0.15
+# A change of mix is reported when a share is this many standard errors from its reference. Shares
+# of overlapping requests wander: their spread is learned in Phase I, in blocks of a few windows.
+MIX_ERRORS = 3.5
+MIX_BLOCK = 4
+MIX_HOLD = 0.6
+MOST_MIX_BLOCKS = 64
+SMALLEST_SHARE_SPREAD = 0.02
+# While an alarm is young its cause is looked at again: other classes may follow.
+REVISED_WINDOWS = 30
 OFF_KEY = "off"
 
 
@@ -96,10 +105,10 @@ class PipelineState:
     recent: tuple[Recent, ...] = ()
     recent_key: str = ""
     base_shares: Mapping[str, Share] = field(default_factory=dict)
+    mix_blocks: tuple[Mapping[str, float], ...] = ()
     home_tokens: float = 0.0
     home_steps: float = 0.0
     restarted_at: float | None = None
-    mix_reported: bool = False
     last_state: str = WindowState.FIRST.value
 
 
@@ -253,7 +262,10 @@ def _step_charts(
         charts[chart_key], signal = detector.step(chart, observation, context.detector)
         if signal is not None:
             fired.append((chart_key, name, signal))
-    state = replace(state, charts=charts, base_shares=_frozen_base(state, base, key))
+    frozen = _frozen_base(state, base, key)
+    if frozen is base and len(state.recent) % MIX_BLOCK == 0:
+        state = _with_mix_block(state)
+    state = replace(state, charts=charts, base_shares=frozen)
     records = []
     for chart_key, name, signal in fired:
         record = _record(state, chart_key, name, key, signal, context)
@@ -262,7 +274,25 @@ def _step_charts(
             alarms.pop(chart_key, None)
         else:
             alarms[chart_key] = record
-    return replace(state, alarms=alarms), tuple(records)
+    return _revised(replace(state, alarms=alarms), context), tuple(records)
+
+
+def _revised(state: PipelineState, context: Context) -> PipelineState:
+    """Look at the cause of young alarms again, with the effect re-estimated since."""
+    alarms = dict(state.alarms)
+    for key, record in state.alarms.items():
+        chart = state.charts[key]
+        now = detector.current_effect(chart)
+        if chart.alarm is None or now is None:
+            continue
+        if chart.alarm.since_alarm.windows > REVISED_WINDOWS:
+            continue
+        signal = replace(record.signal, effect=now[1], level_after=now[0])
+        found = _diagnose(state, signal, record.config_key, context)
+        alarms[key] = replace(
+            record, cause=found.cause, evidence=found.evidence, advice=found.advice
+        )
+    return replace(state, alarms=alarms)
 
 
 def _class_of(chart: str) -> str:
@@ -400,23 +430,49 @@ def current_point(state: PipelineState, since: float = -math.inf) -> Operating |
     return operating_point(rows, k, spec.drafts, spec.accepted_per_position)
 
 
-def mix_change(state: PipelineState, smallest: float) -> tuple[PipelineState, str | None]:
-    """Return one sentence when the mix moved the blended rate, once per change."""
+def mix_change(state: PipelineState, smallest: float, *, standing: bool) -> str | None:
+    """Return one sentence while the mix of the last windows is another than in Phase I.
+
+    `standing` says that it was reported already: then it takes less to keep it up, so that a mix
+    at the threshold is one report and not many.
+    """
+    scale = MIX_HOLD if standing else 1.0
     recent = recent_shares(state, MIX_WINDOWS)
-    enough = len(state.recent) >= MIX_WINDOWS and len(state.base_shares) > 0
     learning = not any(c.baseline is not None for c in state.charts.values())
-    if not enough or learning or len(set(recent) | set(state.base_shares)) < 2:
-        return state, None
+    if learning or len(state.recent) < MIX_WINDOWS or len(set(recent) | set(state.base_shares)) < 2:
+        return None
     before = [_at_baseline(state, s) for s in state.base_shares.values()]
     change = decompose(before, list(recent.values()))
-    if change is None:
-        return state, None
-    if change.distance < 0.6 * MIX_DISTANCE:
-        return replace(state, mix_reported=False), None
-    matters = bool(change.unknown) or abs(change.mix or 0.0) >= smallest
-    if not matters or change.distance < MIX_DISTANCE:
-        return state, None
-    return replace(state, mix_reported=True), sentences.mix(change)
+    if change is None or change.distance < scale * MIX_DISTANCE:
+        return None
+    if not (change.unknown or abs(change.mix or 0.0) >= scale * smallest):
+        return None
+    beyond = any(
+        abs(s1 - s0) > scale * MIX_ERRORS * _share_error(state, name)
+        for name, s0, s1 in change.shares
+    )
+    return sentences.mix(change) if beyond else None
+
+
+def _share_error(state: PipelineState, name: str) -> float:
+    """Return the standard error of a class's share over the last windows against Phase I."""
+    values = [block.get(name, 0.0) for block in state.mix_blocks]
+    if len(values) < 2:
+        return SMALLEST_SHARE_SPREAD
+    mean = sum(values) / len(values)
+    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    blocks = MIX_WINDOWS / MIX_BLOCK
+    return max(SMALLEST_SHARE_SPREAD, spread) * math.sqrt(2.0 / blocks + 1.0 / len(values))
+
+
+def _with_mix_block(state: PipelineState) -> PipelineState:
+    """Add the shares of the last few windows to what the reference mix is known by."""
+    totals = recent_shares(state, MIX_BLOCK)
+    tokens = sum(s.draft_tokens for s in totals.values())
+    if tokens <= 0:
+        return state
+    block = {name: s.draft_tokens / tokens for name, s in totals.items()}
+    return replace(state, mix_blocks=(*state.mix_blocks, block)[-MOST_MIX_BLOCKS:])
 
 
 def _at_baseline(state: PipelineState, share: Share) -> Share:

@@ -112,7 +112,9 @@ class _Runner:
             windows.append(self._by_class(window))
         self._windows += sum(w.state is WindowState.OK for w in windows)
         self._pipeline, alarms = pipes.ingest(self._pipeline, windows, self._context)
-        self._pipeline, mix = pipes.mix_change(self._pipeline, self._rules.smallest_drop)
+        mix = pipes.mix_change(
+            self._pipeline, self._rules.smallest_drop, standing=loops.MIX in self._loop.said
+        )
         self._alarms.extend(alarms)
         facts = self._facts(scrape.t, mix)
         self._loop, decision = loops.advance(self._loop, facts, self._rules)

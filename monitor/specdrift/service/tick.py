@@ -96,7 +96,9 @@ class Controller:
         windows = self._windows(snapshots)
         memory = self._meet(snapshots, windows)
         pipeline, alarms = pipes.ingest(memory.pipeline, windows, self._context(memory))
-        pipeline, mix = pipes.mix_change(pipeline, rules.smallest_drop)
+        mix = pipes.mix_change(
+            pipeline, rules.smallest_drop, standing=loops.MIX in memory.loop.said
+        )
         facts = self._facts(now, pipeline, memory.loop, rollout, mix, rules)
         loop, decision = loops.advance(memory.loop, facts, rules)
         before, self.memory = memory.loop, replace(memory, pipeline=pipeline, loop=loop)
