@@ -28,7 +28,7 @@ REQUIRE_ALL = "SPECDRIFT_REQUIRE_ALL"
 # Seconds a test may take, by the folder it is in; its own `timeout` marker wins.
 TIMEOUTS = {
     "unit": 2.0,
-    "property": 2.0,
+    "property": 10.0,
     "golden": 2.0,
     "docs": 30.0,
     "contract": 120.0,

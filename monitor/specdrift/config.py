@@ -1,12 +1,14 @@
-"""Policy and settings: the only reader of environment variables and policy files.
+"""Policy, settings and prices: the only reader of the environment, policy and price files.
 
 One pydantic model stands behind the policy file and the custom resource (design, section 5).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +29,7 @@ from ruamel.yaml.error import YAMLError
 from specdrift import conventions as names
 from specdrift.core.detector import DetectorConfig
 from specdrift.core.policy import LOWER_K, OFF, Mode, Rules, Rung, WhenUnknown
+from specdrift.core.prices import ApiPrice, Catalogue, GpuPrice, Price, price_in_force
 from specdrift.core.specconfig import NGRAM_PRESET
 from specdrift.durations import parse_duration
 from specdrift.errors import PolicyError, UsageError
@@ -42,8 +45,8 @@ def _seconds(value: object) -> object:
 
 
 def _positive(value: float) -> float:
-    if not value > 0:
-        raise ValueError("must be positive")
+    if not 0 < value < math.inf:
+        raise ValueError("must be positive and finite")
     return value
 
 
@@ -73,6 +76,7 @@ class TargetRef(Model):
     command: tuple[str, ...] | None = None
     health_url: str | None = None
     environment: Mapping[str, str] = {}
+    stop_grace: Seconds = 60.0
 
     @model_validator(mode="after")
     def _complete(self) -> TargetRef:
@@ -197,6 +201,13 @@ class Cost(Model):
     gpus: Annotated[float, Field(gt=0)] = 1
     dollars_per_gpu_hour: Annotated[float, Field(ge=0)] | None = None
 
+    @property
+    def price(self) -> Price:
+        """What a GPU hour costs here, or why that is not known."""
+        listed = self.gpu is not None and self.dollars_per_gpu_hour is None
+        catalogue = prices() if listed else Catalogue()
+        return price_in_force(catalogue, self.gpu, self.dollars_per_gpu_hour)
+
 
 class Live(Model):
     """Steering inside the running engine (comes with the tap)."""
@@ -254,6 +265,18 @@ class Policy(Model):
     metadata: Metadata
     spec: PolicySpec
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Policy:
+        asked = self.metadata.annotations.get(names.ANNOTATION_MODE)
+        if asked is not None and asked not in [m.value for m in Mode]:
+            raise ValueError(
+                f"annotation {names.ANNOTATION_MODE}: {asked!r} is none of "
+                + ", ".join(m.value for m in Mode)
+            )
+        if self.mode is Mode.ACT and self.spec.target_ref is None:
+            raise ValueError("mode act needs targetRef: there is nothing to act on")
+        return self
+
     @property
     def mode(self) -> Mode:
         """The mode in force: the annotation overrides the spec."""
@@ -305,9 +328,10 @@ def parse_maintenance_window(text: str) -> tuple[float, float]:
     if not match:
         raise ValueError(f"maintenanceWindows: {text!r} is not HH:MM-HH:MM (UTC)")
     h0, m0, h1, m1 = (int(g) for g in match.groups())
-    if h0 > 23 or h1 > 24 or m0 > 59 or m1 > 59:
+    start, end = h0 * 3600.0 + m0 * 60.0, h1 * 3600.0 + m1 * 60.0
+    if start >= 86400 or end > 86400 or m0 > 59 or m1 > 59:
         raise ValueError(f"maintenanceWindows: {text!r} has no such time of day")
-    return h0 * 3600.0 + m0 * 60.0, h1 * 3600.0 + m1 * 60.0
+    return start, end
 
 
 def load_policy(path: Path) -> Policy:
@@ -336,7 +360,7 @@ def parse_policy(document: object, *, where: str) -> Policy:
         PolicyError: Naming the first field that is wrong.
     """
     try:
-        return Policy.model_validate(document)
+        policy = Policy.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "document"
@@ -349,6 +373,109 @@ def parse_policy(document: object, *, where: str) -> Policy:
             why=message,
             hint="compare with the example in the README",
         ) from error
+    cost = policy.spec.cost
+    if cost.gpu is not None and cost.dollars_per_gpu_hour is None:
+        known = prices()
+        if known.gpu(cost.gpu) is None:
+            raise PolicyError(
+                "the policy is not valid",
+                where=f"{where}, field spec.cost.gpu",
+                why=f"no GPU {cost.gpu!r} in the price catalogue",
+                hint=f"one of {', '.join(known.gpus)}, or set cost.dollarsPerGpuHour",
+            )
+    return policy
+
+
+# --- prices -----------------------------------------------------------------------------------
+
+_Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Entry(Model):
+    read: str = ""
+    source: str = ""
+    verified: bool = False
+
+
+class _GpuEntry(_Entry):
+    dollars_per_hour: _Dollars | None
+
+
+class _ApiEntry(_Entry):
+    input: _Dollars | None
+    output: _Dollars | None
+    cached_input: _Dollars | None = None
+    nearest: str | None = None
+    note: str = ""
+
+
+class _PriceFile(Model):
+    gpus: Mapping[str, _GpuEntry] = {}
+    apis: Mapping[str, _ApiEntry] = {}
+
+
+PRICES_FILE = Path(__file__).parent / "data" / "prices.yaml"
+
+
+def prices(override: Path | None = None) -> Catalogue:
+    """Return the price catalogue: the one shipped, with the file of SPECDRIFT_PRICES over it.
+
+    Args:
+        override: The file to use instead of the one SPECDRIFT_PRICES names.
+
+    Raises:
+        UsageError: That file cannot be read, or has a field that is wrong.
+    """
+    own = override or Settings().prices
+    shipped = _read_prices(PRICES_FILE)
+    if own is None:
+        return shipped
+    added = _read_prices(own)
+    return Catalogue({**shipped.gpus, **added.gpus}, {**shipped.apis, **added.apis})
+
+
+# Read once: a file that changes under a running loop must not stop it.
+@lru_cache(maxsize=8)
+def _read_prices(path: Path) -> Catalogue:
+    where = f"{path}"
+    try:
+        document = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        read = _PriceFile.model_validate(document)
+    except OSError as error:
+        raise UsageError(
+            "cannot read the price file",
+            where=where,
+            why=error.strerror or str(error),
+            hint="the path of a file like the shipped prices.yaml in SPECDRIFT_PRICES",
+        ) from error
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise UsageError("the price file is not valid YAML", where=where, why=str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "document"
+        raise UsageError(
+            "the price file is not valid", where=f"{where}, field {place}", why=str(first["msg"])
+        ) from error
+    return Catalogue(
+        {
+            name: GpuPrice(name, e.dollars_per_hour, e.read, e.source, e.verified)
+            for name, e in read.gpus.items()
+        },
+        {
+            name: ApiPrice(
+                name=name,
+                input=e.input,
+                output=e.output,
+                cached_input=e.cached_input,
+                read=e.read,
+                source=e.source,
+                verified=e.verified,
+                nearest=e.nearest,
+                note=e.note,
+            )
+            for name, e in read.apis.items()
+        },
+    )
 
 
 class Settings(BaseSettings):
@@ -358,6 +485,7 @@ class Settings(BaseSettings):
         api_token: Bearer token for the API's write routes; without it they do not exist.
         state_dir: Where the store lives.
         log_level: Of the service's own log.
+        prices: A price file, merged over the one shipped.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPECDRIFT_", extra="ignore")
@@ -365,3 +493,4 @@ class Settings(BaseSettings):
     api_token: str | None = None
     state_dir: Path = Path("specdrift-state")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    prices: Path | None = None

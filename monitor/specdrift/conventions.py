@@ -103,6 +103,7 @@ CONTROLLER_LAST_DECISION: Final = "specdrift_last_decision_timestamp_seconds"
 CONTROLLER_ACTIONS: Final = "specdrift_actions_total"
 CONTROLLER_SPEEDUP: Final = "specdrift_speedup_estimate"
 CONTROLLER_BREAK_EVEN: Final = "specdrift_break_even_acceptance"
+CONTROLLER_COST: Final = "specdrift_cost_dollars_per_million_tokens"
 
 LABEL_WORKLOAD: Final = "workload"
 LABEL_STATE: Final = "state"
@@ -110,6 +111,7 @@ LABEL_SIDE: Final = "side"
 LABEL_DROP: Final = "drop"
 LABEL_RUNG: Final = "rung"
 LABEL_BOUND: Final = "bound"
+LABEL_BASIS: Final = "basis"
 
 # Outcomes of the actions counter.
 OUTCOME_STARTED: Final = "started"

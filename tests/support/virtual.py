@@ -109,6 +109,9 @@ class VirtualWorld:
             self.engine.restart(SpecConfig(settings) if settings is not None else None)
         return self.status()
 
+    def running(self) -> bool:
+        return True
+
     def status(self) -> Rollout:
         seconds = self.resolved.engine.startup_seconds
         return Rollout("ready" if self.engine.up else "in_progress", "", seconds)

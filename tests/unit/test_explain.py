@@ -101,7 +101,7 @@ def test_inputs_that_lead_to_no_decision() -> None:
 def test_unknown_things_are_said_plainly() -> None:
     view = ClassView("new")
     floor = replace(RULES, floor=0.9)
-    view_low = ClassView("low", acceptance=0.2)
+    view_low = ClassView("low", acceptance=0.2, draft_tokens=3000.0)
     facts = replace(FACTS, classes=(view, view_low), benefit=None, point=None)
     _, stored = decided(facts, floor)
     text = "\n".join(explain(stored).lines)

@@ -161,12 +161,12 @@ def test_drift_within_a_class_names_the_class(state: PipelineState, engine: Engi
 def test_a_change_of_mix_is_no_drift_and_one_sentence(state: PipelineState, engine: Engine) -> None:
     state, found = engine.run(state, 200, {"chat": (40, 0.7), "code": (160, 0.4)})
     assert found == []
-    state, sentence = mix_change(state, 0.05)
+    sentence = mix_change(state, 0.05, standing=False)
     assert sentence is not None
     assert "chat 50% → 2" in sentence
     assert "by mix" in sentence
     state, found = engine.run(state, 30, BOTH)
-    assert mix_change(state, 0.05)[1] is None
+    assert mix_change(state, 0.05, standing=False) is None
 
 
 def test_the_blended_chart_would_have_alarmed() -> None:
@@ -187,7 +187,7 @@ def test_without_a_tap_all_traffic_is_one_class() -> None:
 
 def test_a_small_change_of_mix_is_not_mentioned(state: PipelineState, engine: Engine) -> None:
     state, _ = engine.run(state, 40, {"chat": (92, 0.7), "code": (108, 0.4)})
-    assert mix_change(state, 0.05)[1] is None
+    assert mix_change(state, 0.05, standing=False) is None
 
 
 def test_a_mix_on_the_edge_is_reported_once(state: PipelineState, engine: Engine) -> None:
@@ -198,7 +198,7 @@ def test_a_mix_on_the_edge_is_reported_once(state: PipelineState, engine: Engine
         mix = {"chat": (1000 * (0.5 - share), 0.7), "code": (1000 * (0.5 + share), 0.4)}
         for _ in range(13):
             state, _ = engine.run(state, 1, mix)
-            state, sentence = mix_change(state, 0.03)
+            sentence = mix_change(state, 0.03, standing=loops.MIX in loop.said)
             tick = replace(facts(engine.time), mix=sentence)
             loop, decision = loops.advance(loop, tick, RULES)
             if decision is not None:
@@ -210,7 +210,7 @@ def test_a_new_class_is_a_change_of_mix_not_estimable(state: PipelineState, engi
     new = {**BOTH, "batch": (100.0, 0.1)}
     state, found = engine.run(state, 15, new)
     assert found == []
-    _, sentence = mix_change(state, 0.05)
+    sentence = mix_change(state, 0.05, standing=False)
     assert sentence is not None
     assert "batch has no baseline yet" in sentence
 

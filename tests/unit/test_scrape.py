@@ -112,9 +112,12 @@ def test_a_huge_body_stops_at_the_bound() -> None:
 
 def test_a_body_that_trickles_for_ever_is_too_late() -> None:
     now = iter(range(10_000))
-    with Scraper(
-        5, transport=answer(content=endless(), headers=TEXT), clock=lambda: next(now)
-    ) as it, pytest.raises(TargetUnreachable, match="within 5 s"):
+    with (
+        Scraper(
+            5, transport=answer(content=endless(), headers=TEXT), clock=lambda: next(now)
+        ) as it,
+        pytest.raises(TargetUnreachable, match="within 5 s"),
+    ):
         it.fetch(URL)
 
 

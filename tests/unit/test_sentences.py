@@ -38,9 +38,9 @@ def test_spans(seconds: float, text: str) -> None:
 def test_all_of_them_are_one_line_and_end() -> None:
     found = losing(1000.0, classes=(drop(since=970.0),))
     everything = [
-        sentences.act(found, found.classes[0], OFF, ""),
-        sentences.act(found, None, OFF, "the cool-down lasts another 12 s"),
-        sentences.act(facts(1000.0, known=False), None, TRIAL, ""),
+        sentences.act(found, found.classes[0], OFF, "", acts=True),
+        sentences.act(found, None, OFF, "the cool-down lasts another 12 s", acts=True),
+        sentences.act(facts(1000.0, known=False), None, TRIAL, "", acts=True),
         sentences.hold(found, found.classes[0], Choice(None, (OFF,))),
         sentences.hold(replace(found, classes=(), point=None), None, Choice(None, ())),
         sentences.verified(found, "off", GAIN),
@@ -66,7 +66,7 @@ def test_all_of_them_are_one_line_and_end() -> None:
 
 def test_an_action_names_class_change_point_size_cause_and_gain() -> None:
     found = losing(1000.0, classes=(drop(since=970.0),))
-    text = sentences.act(found, found.classes[0], OFF, "")
+    text = sentences.act(found, found.classes[0], OFF, "", acts=True)
     for part in (
         "off",
         "class code",
@@ -83,13 +83,20 @@ def test_an_action_names_class_change_point_size_cause_and_gain() -> None:
 
 def test_a_refusal_is_a_recommendation_with_its_reason() -> None:
     found = losing(1000.0)
-    text = sentences.act(found, None, OFF, "outside the maintenance windows")
+    text = sentences.act(found, None, OFF, "outside the maintenance windows", acts=True)
     assert text.startswith("Recommend off")
     assert "Not done: outside the maintenance windows" in text
 
 
+def test_without_the_right_to_act_it_is_a_recommendation() -> None:
+    found = losing(1000.0)
+    text = sentences.act(found, None, OFF, "", acts=False)
+    assert text.startswith("Recommend off")
+    assert "Switch to" not in text
+
+
 def test_a_trial_says_that_it_is_one() -> None:
-    text = sentences.act(facts(1000.0, known=False), None, TRIAL, "")
+    text = sentences.act(facts(1000.0, known=False), None, TRIAL, "", acts=True)
     assert "not known, so this is a trial" in text
     assert "a calibration, a trial" in text
 

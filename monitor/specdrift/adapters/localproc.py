@@ -22,7 +22,11 @@ from specdrift.core.policy import Rollout
 from specdrift.core.specconfig import SpecConfig, read_argv, validate, write_argv
 from specdrift.errors import ActuationError, SpecConfigError, clip
 
-STOP_GRACE_SECONDS = 20.0
+STOP_GRACE_SECONDS = 60.0
+# An engine that dies so soon after it served did not really come up; so often, it never will.
+QUICK_DEATH_SECONDS = 30.0
+MOST_QUICK_DEATHS = 3
+SECRETS = ("SPECDRIFT_API_TOKEN",)
 LONGEST_BACKOFF_SECONDS = 60.0
 LOG_TAIL_BYTES = 4096
 
@@ -47,6 +51,7 @@ class LocalProcess:
         folder: Where the process record and the engine's log are kept.
         environment: Added to the process's environment.
         engine_version: For validating a config before it is used; None: unknown.
+        stop_grace: Seconds an engine may take to drain before what is left of it is killed.
         die_with_parent: Have the kernel stop the process when specdrift dies (demo only).
         clock: Unix time in seconds.
     """
@@ -59,6 +64,7 @@ class LocalProcess:
         folder: Path,
         environment: Mapping[str, str] | None = None,
         engine_version: Callable[[], str | None] = lambda: None,
+        stop_grace: float = STOP_GRACE_SECONDS,
         die_with_parent: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -67,6 +73,7 @@ class LocalProcess:
         self._folder = folder
         self._environment = dict(environment or {})
         self._engine_version = engine_version
+        self._stop_grace = stop_grace
         self._die_with_parent = die_with_parent
         self._clock = clock
         self._child: subprocess.Popen[bytes] | None = None
@@ -78,6 +85,8 @@ class LocalProcess:
         self._crashes = 0
         self._retry_at = 0.0
         self._failed: tuple[str, str] | None = None
+        self._ready_at: float | None = None
+        self._quick_deaths = 0
 
     # --- what is asked of an actuator ------------------------------------------------------------
 
@@ -102,10 +111,10 @@ class LocalProcess:
             self._failed = (plan, str(error))
             return self._answer("failed", str(error))
         if self._record is not None and self._record.argv == wanted:
-            return self._watch(plan)
+            return self._watch(plan, keep_trying=False)
         if self._change_began is None:
             self._change_began = self._clock()
-        if self._alive():
+        if self._group_alive():
             self._stop_step()
             return self._answer("in_progress", "stopping the engine")
         try:
@@ -120,15 +129,19 @@ class LocalProcess:
         """Return how the process is; one that died by itself is started again, with back-off."""
         if self._record is None:
             return self._answer("in_progress", "not started yet")
-        return self._watch(self._record.plan)
+        return self._watch(self._record.plan, keep_trying=True)
 
-    def stop(self, grace: float = STOP_GRACE_SECONDS) -> None:
-        """Stop the process and wait for it; kill it after `grace` seconds."""
-        deadline = self._clock() + grace
-        while self._alive() and self._clock() < deadline:
+    def running(self) -> bool:
+        """Tell whether the engine's process lives."""
+        return self._alive()
+
+    def stop(self, grace: float) -> None:
+        """Stop the process and wait for it and its workers; kill them after `grace` seconds."""
+        deadline = time.monotonic() + grace
+        while self._group_alive() and time.monotonic() < deadline:
             self._stop_step()
             time.sleep(0.05)
-        if self._alive():
+        if self._group_alive():
             self._signal(signal.SIGKILL)
             if self._child is not None:
                 self._child.wait(timeout=5)
@@ -150,29 +163,39 @@ class LocalProcess:
             validate(config, self._engine_version())
         return tuple(write_argv(self._command, config))
 
-    def _watch(self, plan: str) -> Rollout:
+    def _watch(self, plan: str, *, keep_trying: bool) -> Rollout:
         if self._alive():
             if not self._healthy():
                 return self._answer("in_progress", "waiting for the engine to serve")
             self._served = True
-            self._crashes = 0
+            now = self._clock()
+            self._ready_at = self._ready_at or now
+            if now - self._ready_at > QUICK_DEATH_SECONDS:
+                self._crashes = self._quick_deaths = 0
             if self._change_began is not None:
                 self._restart_seconds = self._clock() - self._change_began
                 self._change_began = None
             return self._answer("ready")
         record = self._record
         assert record is not None
-        if not self._served:
-            reason = f"the engine exited before it served: {self._last_words()}"
-            self._failed = (plan, reason)
-            return self._answer("failed", reason)
         now = self._clock()
         if now < self._retry_at:
             return self._answer("in_progress", "the engine died; starting it again shortly")
+        lived = now - self._ready_at if self._ready_at is not None else 0.0
+        self._quick_deaths += self._served and lived < QUICK_DEATH_SECONDS
+        if not keep_trying and (not self._served or self._quick_deaths >= MOST_QUICK_DEATHS):
+            when = "soon after it served" if self._served else "before it served"
+            reason = f"the engine exited {when}: {self._last_words()}"
+            self._failed = (plan, reason)
+            return self._answer("failed", reason)
+        served = self._served
         self._crashes += 1
         self._retry_at = now + min(LONGEST_BACKOFF_SECONDS, 2.0**self._crashes)
-        self._spawn(record.argv, record.plan)
-        self._served = True  # it did serve with this config: keep trying
+        try:
+            self._spawn(record.argv, record.plan)
+        except ActuationError as error:
+            return self._answer("in_progress", str(error))
+        self._served = served
         return self._answer("in_progress", "the engine died; started it again")
 
     def _answer(self, status: str, reason: str = "") -> Rollout:
@@ -183,10 +206,18 @@ class LocalProcess:
         if self._stop_asked is None:
             self._stop_asked = now
             self._signal(signal.SIGTERM)
-        elif now - self._stop_asked > STOP_GRACE_SECONDS:
+        elif now - self._stop_asked > self._stop_grace or not self._alive():
+            # Out of patience, or the leader is gone and left workers behind.
             self._signal(signal.SIGKILL)
 
     def _spawn(self, argv: tuple[str, ...], plan: str) -> None:
+        if self._healthy():
+            raise ActuationError(
+                "cannot start the engine",
+                where=clip(" ".join(argv)),
+                why="something else already answers at its health address",
+                hint="stop that process, or give the engine another port",
+            )
         self._folder.mkdir(parents=True, exist_ok=True)
         before = die_with_parent if self._die_with_parent else None
         try:
@@ -196,7 +227,7 @@ class LocalProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **self._environment},
+                    env={**_inherited(), **self._environment},
                     start_new_session=True,  # a Ctrl-C meant for specdrift is not the engine's
                     preexec_fn=before,  # noqa: PLW1509 - one prctl call, no threads touched
                 )
@@ -210,8 +241,10 @@ class LocalProcess:
         self._child = child
         self._stop_asked = None
         self._served = False
+        self._ready_at = None
         self._record = ProcessRecord(child.pid, _start_ticks(child.pid), argv, plan, self._clock())
         temporary = self._record_path.with_suffix(".tmp")
+        temporary.touch(mode=0o600)  # the command line may carry a key
         temporary.write_text(json.dumps(asdict(self._record)), encoding="utf-8")
         temporary.replace(self._record_path)
 
@@ -253,8 +286,22 @@ class LocalProcess:
             return self._child.poll() is None
         return _is_alive(self._record.pid, self._record.started)
 
+    def _group_alive(self) -> bool:
+        """Tell whether the process or any worker it started still lives (they hold the GPU)."""
+        if self._record is None:
+            return False
+        if self._alive():
+            return True
+        if self._child is None:
+            return False  # adopted and gone: its group's number may be anybody's by now
+        try:
+            os.killpg(self._record.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
     def _signal(self, number: signal.Signals) -> None:
-        if self._record is None or not self._alive():
+        if self._record is None:
             return
         try:
             if number is signal.SIGKILL:
@@ -273,6 +320,10 @@ class LocalProcess:
         except OSError:
             return "no log"
         return clip(lines[-1]) if lines else "no output"
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in SECRETS}
 
 
 def _start_ticks(pid: int) -> int:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from specdrift import __version__
+from specdrift.cli.breakeven import breakeven
+from specdrift.cli.cost import cost
 from specdrift.cli.demo import demo
 from specdrift.cli.explain import explain
 from specdrift.cli.replay import replay
@@ -30,6 +32,8 @@ app.command()(watch)
 app.command()(replay)
 app.command()(run)
 app.command()(explain)
+app.command()(breakeven)
+app.command()(cost)
 app.command(context_settings=CONTEXT_SETTINGS)(simulate)
 
 

@@ -35,6 +35,13 @@ def replay(
         float | None,
         typer.Option(help="Acceptance below which to speak up while the benefit is unknown."),
     ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OFF_TRACE",
+            help="The same server recorded without speculation: measures the benefit.",
+        ),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on one line.")
     ] = False,
@@ -54,6 +61,7 @@ def replay(
         from specdrift.core.policy import Rules
         from specdrift.durations import parse_duration
         from specdrift.errors import UsageError
+        from specdrift.service.recorded import learn_reference
         from specdrift.service.replay import replay as run_replay
 
         for name, share in (("--smallest-drop", smallest_drop), ("--floor", floor)):
@@ -72,6 +80,11 @@ def replay(
             requests=read_requests(requests) if requests is not None else (),
             labels=read_labels(labels) if labels is not None else None,
             workload=trace.name,
+            reference=(
+                learn_reference(read_trace(reference), str(reference))
+                if reference is not None
+                else None
+            ),
         )
     blended = requests is None
     if json_output:
@@ -84,7 +97,7 @@ def replay(
 
 def as_json(result: Replay, blended: bool) -> dict[str, Any]:
     """Return the replay as a JSON object; times on the trace's own clock."""
-    return {
+    document: dict[str, Any] = {
         "scrapes": result.scrapes,
         "failed_scrapes": result.failed,
         "windows": result.windows,
@@ -133,11 +146,26 @@ def as_json(result: Replay, blended: bool) -> dict[str, Any]:
             if chart.baseline is not None
         },
     }
+    if result.benefit is not None:
+        document["benefit"] = [
+            {
+                "from": s.start,
+                "to": s.end,
+                "running": s.running,
+                "acceptance": s.acceptance,
+                "speedup": s.speedup,
+                "low": s.low,
+                "high": s.high,
+                "verdict": s.verdict.value,
+            }
+            for s in result.benefit
+        ]
+    return document
 
 
 def as_lines(result: Replay) -> list[str]:
     """Return the replay as lines for a person; seconds since the first scrape."""
-    from specdrift.core.sentences import alarm
+    from specdrift.core.sentences import alarm, benefit_run
 
     def at(time: float) -> str:
         return f"{time - result.start:7.1f} s"
@@ -158,4 +186,8 @@ def as_lines(result: Replay) -> list[str]:
         lines.append(f"{at(f.change.start)}  change    {f.change.what}: {found}")
     if result.false_alarms is not None:
         lines.append(f"{result.false_alarms} false alarms")
+    lines += [
+        f"{at(run.start)}  benefit   {benefit_run(run, result.start)}"
+        for run in result.benefit_runs
+    ]
     return lines

@@ -27,6 +27,14 @@ CLIP_SIGMAS = 4.0
 BANK = (1.0, 2.0, 4.0)
 # Theory alone missed its promise in two of three traffic types (reference, section 1.4).
 INTERVAL_FACTOR = 1.4
+# Beyond this a single window decides; the interval is then solved for here and grows with d.
+LARGEST_ALLOWANCE = 2.0
+# An alarm that began so many windows after a restart, at most, is put down to the restart.
+DEPLOYED_WINDOWS = 20
+# A return is believed after so many windows, however loud one of them is.
+FEWEST_RECOVERED = 3
+# A clock that went back by more windows than this was set: time goes on from there.
+CLOCK_SET_WINDOWS = 20
 CHANGEOVER_ERROR = 1e-3
 CHANGEOVER_WINDOWS = 240
 CHANGEOVER_FEWEST = 4
@@ -199,7 +207,9 @@ def step(
     is never "zero acceptance". Windows that do not move the clock forward are ignored.
     """
     if observation.end <= state.last_time:
-        return state, None
+        if state.last_time - observation.end < CLOCK_SET_WINDOWS * config.scrape_interval:
+            return state, None
+        state = replace(state, last_time=observation.start)  # the clock was set back
     if observation.restarted:
         # The window spans two processes: not comparable with either. Hold the baseline.
         return _begin_changeover(replace(state, last_time=observation.end), observation.end), None
@@ -216,7 +226,7 @@ def step(
         return state, signal
     state, signal = _watch(state, observation, information, config)
     if signal is None and state.changeover is not None:
-        state, signal = _changeover(state, observation, information)
+        state, signal = _changeover(state, observation, information, config)
     return state, signal
 
 
@@ -266,7 +276,7 @@ def decision_intervals(baseline: Baseline, config: DetectorConfig) -> tuple[floa
     intervals = []
     for factor in BANK:
         d = config.smallest_drop * factor * math.sqrt(baseline.mean_information)
-        allowance = max(d / 2, 0.001)
+        allowance = min(LARGEST_ALLOWANCE, max(d / 2, 0.001))
         intervals.append(
             INTERVAL_FACTOR * d * decision_interval_for(round(allowance, 4), round(run_length, 0))
         )
@@ -278,18 +288,24 @@ def _watch(
 ) -> tuple[ChartState, Signal | None]:
     baseline = state.baseline
     assert baseline is not None
-    limit = CLIP_SIGMAS / math.sqrt(information)
-    shortfall = min(limit, max(-limit, baseline.acceptance - o.acceptance))
     drop: list[Statistic] = []
     rise: list[Statistic] = []
     fired: tuple[float, Side, Statistic] | None = None
     for i, factor in enumerate(BANK):
         delta = config.smallest_drop * factor
+        reference = baseline.guard + delta / 2
+        # 4 sigma, but never so few that a very sure chart could not see its own drop: three
+        # windows in a row, however steady the class, are enough and one is not.
+        limit = max(
+            CLIP_SIGMAS / math.sqrt(information),
+            reference + state.intervals[i] / (2 * delta * information),
+        )
+        shortfall = min(limit, max(-limit, baseline.acceptance - o.acceptance))
         for side, sign, old, new in (
             (Side.DROP, 1.0, state.drop[i], drop),
             (Side.RISE, -1.0, state.rise[i], rise),
         ):
-            gain = delta * information * (sign * shortfall - baseline.guard - delta / 2)
+            gain = delta * information * (sign * shortfall - reference)
             statistic = _advance(old, gain, information, o, 2 * state.intervals[i])
             new.append(statistic)
             excess = statistic.value / state.intervals[i]
@@ -299,7 +315,9 @@ def _watch(
     if fired is None:
         return state, None
     _, side, statistic = fired
-    return _raise_alarm(state, o, side, statistic.since, statistic.seen)
+    reach = state.changeover_since + DEPLOYED_WINDOWS * config.scrape_interval
+    deployed = state.changeover is not None and statistic.since <= reach
+    return _raise_alarm(state, o, side, statistic.since, statistic.seen, deployed)
 
 
 def _advance(
@@ -313,12 +331,16 @@ def _advance(
 
 
 def _raise_alarm(
-    state: ChartState, o: Observation, side: Side, change_point: float, seen: Accumulator
+    state: ChartState,
+    o: Observation,
+    side: Side,
+    change_point: float,
+    seen: Accumulator,
+    deployed: bool,
 ) -> tuple[ChartState, Signal]:
     baseline = state.baseline
     assert baseline is not None
     level = seen.mean if seen.mean is not None else o.acceptance
-    deployed = state.changeover is not None
     if deployed:
         change_point = max(change_point, state.changeover_since)
     alarm = ActiveAlarm(side, o.end, change_point, deployed, recovery=Statistic(since=o.end))
@@ -333,6 +355,10 @@ def _raise_alarm(
         changeover=None,
         drop=_fresh(o.end),
         rise=_fresh(o.end),
+        drafts=(),
+        acceptance=(),
+        seconds_seen=0.0,
+        empty_windows=0,
     )
     return state, signal
 
@@ -366,10 +392,11 @@ def _watch_recovery(
     )
     windows = config.false_alarm_interval / config.scrape_interval
     # exp(h) bounds the run length of a likelihood-ratio CUSUM from below (Lorden 1971).
-    if recovery.value <= math.log(max(100.0, windows * 2 * max(1, config.charts))):
-        return replace(state, alarm=alarm), None
+    enough = math.log(max(100.0, windows * 2 * max(1, config.charts)))
     back = recovery.seen.mean
-    back = x if back is None else back
+    if recovery.value <= enough or back is None or not _is_back(alarm, baseline):
+        state = replace(state, alarm=alarm)
+        return (_learn_anew(state, o, config) if alarm.changed_with_deployment else state), None
     error = 1.96 / math.sqrt(max(recovery.seen.information, 1e-12))
     effect = back - level
     signal = Signal(
@@ -391,6 +418,28 @@ def _watch_recovery(
         rise=_fresh(o.end),
     )
     return state, signal
+
+
+def _is_back(alarm: ActiveAlarm, baseline: Baseline) -> bool:
+    """Tell whether the newest windows are at the baseline, not merely nearer to it."""
+    if alarm.recovery.seen.windows < FEWEST_RECOVERED:
+        return False
+    newest = alarm.recent[-min(alarm.recovery.seen.windows, 2 * FEWEST_RECOVERED) :]
+    total = sum(i for i, _ in newest)
+    mean = sum(i * x for i, x in newest) / total
+    error = math.sqrt(baseline.standard_error**2 + 1.0 / total)
+    return abs(mean - baseline.acceptance) <= 1.96 * error + baseline.guard
+
+
+def _learn_anew(state: ChartState, o: Observation, config: DetectorConfig) -> ChartState:
+    """After a change that came with a deployment: a new Phase I beside the standing alarm.
+
+    Only when it is complete does the new level become the baseline, with the old one recorded.
+    """
+    learned = _learn(replace(state, phase=ChartPhase.ALARMED), o, config)
+    if learned.phase is ChartPhase.ALARMED or state.baseline is None:
+        return learned
+    return replace(learned, alarm=None, previous_level=state.baseline.acceptance)
 
 
 def _alarmed_level(alarm: ActiveAlarm, baseline: Baseline, smallest: float) -> float:
@@ -446,7 +495,7 @@ def settled(state: ChartState, smallest: float, windows: int = 4) -> bool:
 
 def _begin_changeover(state: ChartState, time: float) -> ChartState:
     if state.baseline is None:
-        return state
+        return ChartState(last_time=state.last_time)  # two processes make no baseline
     # Evidence gathered before the restart says nothing about the new process.
     alarm = state.alarm
     if alarm is not None:
@@ -462,7 +511,7 @@ def _begin_changeover(state: ChartState, time: float) -> ChartState:
 
 
 def _changeover(
-    state: ChartState, o: Observation, information: float
+    state: ChartState, o: Observation, information: float, config: DetectorConfig
 ) -> tuple[ChartState, Signal | None]:
     """Test the mean since the restart against the held baseline (normal-mixture boundary).
 
@@ -472,7 +521,7 @@ def _changeover(
     """
     baseline = state.baseline
     assert baseline is not None and state.changeover is not None
-    limit = CLIP_SIGMAS / math.sqrt(information)
+    limit = max(CLIP_SIGMAS / math.sqrt(information), baseline.guard + config.smallest_drop)
     x = min(baseline.acceptance + limit, max(baseline.acceptance - limit, o.acceptance))
     seen = state.changeover.add(information, x)
     state = replace(state, changeover=seen)
@@ -488,7 +537,7 @@ def _changeover(
     difference = mean - baseline.acceptance
     if seen.windows >= CHANGEOVER_FEWEST and abs(difference) > allowed:
         side = Side.DROP if difference < 0 else Side.RISE
-        return _raise_alarm(state, o, side, state.changeover_since, seen)
+        return _raise_alarm(state, o, side, state.changeover_since, seen, deployed=True)
     if seen.windows >= CHANGEOVER_WINDOWS:
         return replace(state, changeover=None), None
     return state, None

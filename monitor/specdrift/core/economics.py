@@ -22,6 +22,8 @@ BINS_PER_OCTAVE = 3
 FEWEST_REQUEST_STEPS = 20.0
 # How far beyond the measured loads T(B) may be carried on, as a factor of B.
 REACH = 1.5
+# Up to so many requests a step takes about as long as for one.
+MEMORY_BOUND = 8.0
 # Error of T(B, 0) itself (interpolation over the load), relative.
 TABLE_ERROR = 0.015
 DECAY = 0.995
@@ -98,7 +100,9 @@ class StepTimes:
             b, t = points[0]
             return t if 1 / REACH <= running / b <= REACH else None
         if running <= points[0][0]:
-            return points[0][1] if running >= points[0][0] / REACH or running >= 1 else None
+            # Small batches are bound by memory: the step takes the same. Not so from far above.
+            near = running >= points[0][0] / REACH or points[0][0] <= MEMORY_BOUND
+            return points[0][1] if near else None
         if running > points[-1][0] * REACH:
             return None
         for (b0, t0), (b1, t1) in pairwise(points):
@@ -226,6 +230,16 @@ def best_lower_k(point: Operating, reference: StepTimes) -> tuple[int, float] | 
 def break_even_acceptance(overhead: float, num_speculative_tokens: int) -> float:
     """Return the acceptance rate at which speculation neither gains nor loses: omega / K."""
     return overhead / num_speculative_tokens
+
+
+def overhead_from(mean_length: float, measured_speedup: float) -> float:
+    """Return omega from a mean acceptance length and the speedup measured with it."""
+    return mean_length / measured_speedup - 1.0
+
+
+def speedup_at(acceptance: float, num_speculative_tokens: int, omega: float) -> float:
+    """Return the speedup at an acceptance rate: (1 + K alpha) / (1 + omega)."""
+    return (1.0 + num_speculative_tokens * acceptance) / (1.0 + omega)
 
 
 def overhead(point: Operating, reference: StepTimes) -> float | None:

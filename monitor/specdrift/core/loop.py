@@ -36,6 +36,14 @@ from specdrift.core.policy import (
 )
 
 DAY = 86400.0
+# Times `confirm` that a young alarm, or a better rung, is waited for.
+PATIENCE = 4
+# A tick that comes so many scrape intervals after the last one comes after an absence.
+ABSENT_WINDOWS = 10
+# The floor speaks only for classes with some traffic.
+FEWEST_FLOOR_TOKENS = 300.0
+# A way back that failed is tried again after so many scrape intervals, doubled up to 16 times.
+RETRY_WINDOWS = 20
 # Key of the report of a change of mix among what was said.
 MIX = "mix"
 
@@ -98,8 +106,11 @@ class LoopState:
             the configuration they ran in.
         standing: Speedup of the fallback in force, as verified.
         losing_since: Since when speculation has been measured to lose.
+        better_since: Since when a known rung has surely been better.
         barred: Rungs that did not help -> time until which they stay barred.
         actions: Times of configuration changes made (undo and falling back not counted).
+        retries: How often a way back has been tried again.
+        last_tick: When the loop last ran; a long pause is an absence.
         said: Keys of what was said already, so that one fact gives one sentence.
     """
 
@@ -111,10 +122,10 @@ class LoopState:
     previous_rung: str = AS_FOUND
     previous_settings: Mapping[str, object] | None = None
     since: float = 0.0
-    trigger: str = ""
     before: tuple[SpeedRow, ...] = ()
     before_times: StepTimes = field(default_factory=StepTimes)
     losing_since: float | None = None
+    better_since: float | None = None
     standing: float | None = None
     probe_at: float | None = None
     probe_wait: float = 0.0
@@ -123,6 +134,8 @@ class LoopState:
     last_action: float | None = None
     said: tuple[str, ...] = ()
     plan: int = 0
+    retries: int = 0
+    last_tick: float | None = None
 
 
 def begin(as_found: Mapping[str, object], now: float) -> LoopState:
@@ -153,6 +166,7 @@ def adopt(
 
 def advance(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
     """Move the loop on by one tick; at most one decision comes out."""
+    loop = _after_absence(loop, facts, rules)
     if loop.phase is Phase.ROLLOUT:
         return _rollout(loop, facts, rules)
     if loop.phase is Phase.VERIFYING:
@@ -162,26 +176,71 @@ def advance(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
     return _steady(loop, facts, rules)
 
 
+def _after_absence(loop: LoopState, facts: Facts, rules: Rules) -> LoopState:
+    """Stop the clocks of a change for as long as nobody was watching."""
+    last, loop = loop.last_tick, replace(loop, last_tick=facts.now)
+    away = 0.0 if last is None else facts.now - last
+    if away > ABSENT_WINDOWS * rules.scrape_interval and loop.phase is not Phase.STEADY:
+        loop = replace(loop, since=loop.since + away)
+    return loop
+
+
 def _say(loop: LoopState, key: str, decision: Decision) -> tuple[LoopState, Decision | None]:
     if key in loop.said:
         return loop, None
     return replace(loop, said=(*loop.said, key)[-50:]), decision
 
 
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Why the loop looks for another rung: what it is about, and a key to say it once by."""
+
+    key: str
+    drifted: ClassView | None = None
+    floor: bool = False
+
+
 def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
+    loop, trigger = _trigger(loop, facts, rules)
+    if trigger is None:
+        return _quiet(loop, facts)
+    if any(_is_young(c, facts, rules) for c in facts.classes):
+        return loop, None  # an alarm is young: re-estimate on windows after it first
+    if trigger.floor:
+        asked = WhenUnknown.TRIAL if rules.floor_acts else WhenUnknown.RECOMMEND
+        rules = replace(rules, when_unknown=asked)
+    choice = choose(facts, rules, loop.rung, loop.as_found, _barred(loop, facts))
+    return _take(loop, facts, rules, trigger, choice)
+
+
+def _trigger(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Trigger | None]:
+    """Return why to look for another rung now: drift, a loss, the floor, or a better rung."""
     drifted = _confirmed(facts, rules)
     loop, losing = _losing(loop, facts, rules)
-    low = _below_floor(facts, rules)
-    if drifted is None and not losing and not low:
-        if facts.mix is None:
-            return replace(loop, said=tuple(s for s in loop.said if s != MIX)), None
-        return _say(loop, MIX, Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
-    if any(c.side == "drop" and not _ripe(c, rules) for c in facts.classes):
-        return loop, None  # an alarm is young: re-estimate on windows after it first
-    barred = [name for name, until in loop.barred.items() if facts.now < until]
-    if low and rules.floor_acts:
-        rules = replace(rules, when_unknown=WhenUnknown.TRIAL)
-    choice = choose(facts, rules, loop.rung, loop.as_found, barred)
+    loop, better = _better(loop, facts, rules)
+    if drifted is not None:
+        return loop, Trigger(f"{drifted.traffic_class}@{drifted.alarm_time}", drifted)
+    if losing or better:
+        return loop, Trigger("losing" if losing else "better")
+    if _below_floor(facts, rules):
+        low = sorted(c.traffic_class for c in facts.classes if _low(c, rules))
+        return loop, Trigger(f"floor:{','.join(low)}", floor=True)
+    return loop, None
+
+
+def _quiet(loop: LoopState, facts: Facts) -> tuple[LoopState, Decision | None]:
+    """Nothing calls for another rung: report a change of mix once, forget what was said else."""
+    if facts.mix is None:
+        return replace(loop, said=()), None
+    loop = replace(loop, said=tuple(s for s in loop.said if s == MIX))
+    return _say(loop, MIX, Decision(facts.now, Kind.REPORT, facts.mix, cause="mix_shift"))
+
+
+def _take(
+    loop: LoopState, facts: Facts, rules: Rules, trigger: Trigger, choice: Choice
+) -> tuple[LoopState, Decision | None]:
+    """Turn a choice into a hold, a recommendation or an action, as the mode and limits allow."""
+    drifted, rung = trigger.drifted, choice.rung
     decision = Decision(
         facts.now,
         Kind.HOLD,
@@ -190,29 +249,26 @@ def _steady(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
         cause=drifted.cause if drifted else None,
         alternatives=choice.alternatives,
     )
-    trigger = f"{drifted.traffic_class}@{drifted.alarm_time}" if drifted else "losing"
-    if choice.rung is None and low and drifted is None:
+    if rung is None and trigger.floor:
         text = sentences.floor(facts, rules.floor or 0.0, choice)
-        key = f"floor:{sorted(c.traffic_class for c in facts.classes if _low(c, rules))}"
-        return _say(loop, key, replace(decision, kind=Kind.RECOMMEND, sentence=text))
-    if choice.rung is None:
+        return _say(loop, trigger.key, replace(decision, kind=Kind.RECOMMEND, sentence=text))
+    if rung is None:
         text = sentences.hold(facts, drifted, choice)
-        return _say(loop, f"hold:{trigger}", replace(decision, sentence=text))
-    decision = replace(decision, rung=choice.rung.rung, settings=choice.rung.settings)
-    refusal = _refusal(loop, facts, rules, choice)
-    text = sentences.act(facts, drifted, choice.rung, refusal)
+        return _say(loop, f"hold:{trigger.key}", replace(decision, sentence=text))
+    decision = replace(decision, rung=rung.rung, settings=rung.settings)
+    refusal = _refusal(loop, facts, rules, rung)
+    text = sentences.act(facts, drifted, rung, refusal, acts=rules.mode is Mode.ACT)
     if rules.mode is not Mode.ACT or refusal:
         kind = Kind.REPORT if rules.mode is Mode.OBSERVE else Kind.RECOMMEND
-        key = f"{kind}:{choice.rung.rung}:{trigger}:{refusal}"
+        key = f"{kind}:{rung.rung}:{trigger.key}:{refusal.partition(' lasts')[0]}"
         return _say(loop, key, replace(decision, kind=kind, sentence=text))
-    moved = _move(loop, facts, choice.rung.rung, choice.rung.settings, Purpose.ACT)
-    moved = replace(
-        moved,
-        before=facts.rows[-rules.confirm :],
-        before_times=facts.present_times,
-        trigger=trigger,
-    )
+    moved = _move(loop, facts, rung.rung, rung.settings, Purpose.ACT)
+    moved = replace(moved, before=facts.rows[-rules.confirm :], before_times=facts.present_times)
     return moved, replace(decision, kind=Kind.ACT, sentence=text)
+
+
+def _barred(loop: LoopState, facts: Facts) -> list[str]:
+    return [name for name, until in loop.barred.items() if facts.now < until]
 
 
 def _confirmed(facts: Facts, rules: Rules) -> ClassView | None:
@@ -222,9 +278,16 @@ def _confirmed(facts: Facts, rules: Rules) -> ClassView | None:
 
 
 def _ripe(c: ClassView, rules: Rules) -> bool:
-    patience = 4 * rules.confirm
+    patience = PATIENCE * rules.confirm
     stood = c.windows_since_alarm >= rules.confirm
     return c.side == "drop" and stood and (c.settled or c.windows_since_alarm >= patience)
+
+
+def _is_young(c: ClassView, facts: Facts, rules: Rules) -> bool:
+    """Tell whether to wait for a class whose alarm is new; not for one that fell silent."""
+    if c.side != "drop" or _ripe(c, rules) or c.acceptance is None or c.alarm_time is None:
+        return False
+    return facts.now - c.alarm_time < PATIENCE * rules.confirm * rules.scrape_interval
 
 
 def _losing(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, bool]:
@@ -237,6 +300,24 @@ def _losing(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, boo
     return loop, facts.now - since >= rules.confirm * rules.scrape_interval
 
 
+def _better(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, bool]:
+    """Tell whether a known rung has surely been better by `min_gain` for a good while.
+
+    No drift is needed for this: the load alone may have made another rung the better one.
+    """
+    benefit, found = facts.benefit, False
+    if benefit is not None and benefit.windows >= rules.confirm:
+        choice = choose(facts, rules, loop.rung, loop.as_found, _barred(loop, facts))
+        rung = choice.rung
+        if rung is not None and rung.speedup is not None:
+            found = rung.speedup / benefit.high - 1 >= rules.min_gain
+    if not found:
+        return replace(loop, better_since=None), False
+    since = facts.now if loop.better_since is None else loop.better_since
+    loop = replace(loop, better_since=since)
+    return loop, facts.now - since >= PATIENCE * rules.confirm * rules.scrape_interval
+
+
 def _below_floor(facts: Facts, rules: Rules) -> bool:
     """The floor holds until break-even has been measured."""
     if facts.benefit is not None or rules.floor is None or len(facts.rows) < rules.confirm:
@@ -245,10 +326,12 @@ def _below_floor(facts: Facts, rules: Rules) -> bool:
 
 
 def _low(c: ClassView, rules: Rules) -> bool:
-    return c.acceptance is not None and rules.floor is not None and c.acceptance < rules.floor
+    if c.acceptance is None or rules.floor is None or c.draft_tokens < FEWEST_FLOOR_TOKENS:
+        return False
+    return c.acceptance < rules.floor
 
 
-def _refusal(loop: LoopState, facts: Facts, rules: Rules, choice: Choice) -> str:
+def _refusal(loop: LoopState, facts: Facts, rules: Rules, rung: Alternative | None) -> str:
     """Return why act mode may not act now, or an empty string."""
     recent = [t for t in loop.actions if facts.now - t < DAY]
     if facts.rollout.status == "none":
@@ -260,8 +343,7 @@ def _refusal(loop: LoopState, facts: Facts, rules: Rules, choice: Choice) -> str
         return f"the cool-down lasts another {sentences.span(left)}"
     if not facts.in_maintenance:
         return "this is outside the maintenance windows"
-    taken = choice.rung
-    if taken is not None and taken.gain is None and rules.when_unknown.value != "trial":
+    if rung is not None and rung.gain is None and rules.when_unknown.value != "trial":
         return "its gain is not known and the policy allows no trial"
     return ""
 
@@ -286,6 +368,7 @@ def _move(
         actions=((*loop.actions, facts.now)[-100:] if counted else loop.actions),
         last_action=facts.now,
         plan=loop.plan + 1,
+        retries=0,
     )
 
 
@@ -302,8 +385,12 @@ def _rollout(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, De
         return loop, None
     reason = facts.rollout.reason or f"not ready after {sentences.span(rules.rollout_timeout)}"
     if loop.purpose in (Purpose.UNDO, Purpose.FALL_BACK):
+        wait = RETRY_WINDOWS * rules.scrape_interval * 2.0 ** min(4, loop.retries)
         text = sentences.stuck(facts, loop.rung, reason)
-        return _say(loop, f"stuck:{loop.plan}", Decision(facts.now, Kind.REPORT, text))
+        if facts.now - loop.since >= wait:  # another plan: the actuator tries afresh
+            retries = loop.retries + 1
+            loop = replace(loop, plan=loop.plan + 1, since=facts.now, retries=retries)
+        return _say(loop, f"stuck:{loop.rung}", Decision(facts.now, Kind.REPORT, text))
     text = sentences.undo_rollout(facts, loop.rung, loop.previous_rung, reason)
     barred = {**loop.barred, loop.rung: facts.now + rules.max_backoff}
     back = _move(loop, facts, loop.previous_rung, loop.previous_settings, _way_back(loop))
@@ -347,6 +434,10 @@ def verified_gain(
 def _verify(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Decision | None]:
     if facts.rollout.status == "failed":
         return _rollout(replace(loop, phase=Phase.ROLLOUT), facts, rules)
+    if rules.mode is not Mode.ACT:
+        key = f"paused:{loop.plan}"
+        text = sentences.paused(facts, loop.rung, rules.mode.value)
+        return _say(replace(loop, since=facts.now), key, Decision(facts.now, Kind.HOLD, text))
     after = _fresh_rows(loop, facts, rules)
     waited = (facts.now - loop.since) / rules.scrape_interval - rules.warm_up
     enough = len(after) >= max(3, rules.verify // 3)
@@ -364,8 +455,8 @@ def _verify(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Dec
     worse = gain is not None and enough and gain.high < 0
     if not worse and waited < rules.verify:
         return loop, None
-    if gain is None and waited < 4 * rules.verify:
-        return loop, None  # no traffic to compare at: wait a while before giving up
+    if not worse and not enough and waited < PATIENCE * rules.verify:
+        return loop, None  # too little traffic to compare at: wait a while before giving up
     text = sentences.undo(facts, loop.rung, loop.previous_rung, gain)
     barred = {**loop.barred, loop.rung: facts.now + rules.max_backoff}
     back = _move(loop, facts, loop.previous_rung, loop.previous_settings, _way_back(loop))
@@ -390,6 +481,10 @@ def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Deci
     loop, losing = _losing(loop, facts, rules)
     if facts.point is None or loop.probe_at is None:
         return loop, None  # no traffic: nothing to probe with
+    if losing:
+        choice = choose(facts, rules, loop.rung, loop.as_found, _barred(loop, facts))
+        if choice.rung is not None:  # the fallback itself loses now, and another rung does not
+            return _take(loop, facts, rules, Trigger("fallback losing"), choice)
     if not losing and facts.now < loop.probe_at:
         return loop, None
     now_worth = _worth(loop, facts)
@@ -398,11 +493,11 @@ def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Deci
     if expected is not None and expected < goal and not losing:
         # Even at baseline acceptance it would not pay at this load: wait, ask again shortly.
         return replace(loop, probe_at=facts.now + 4 * rules.scrape_interval), None
-    choice = Choice(None, ())
-    refusal = _refusal(loop, facts, rules, choice)
+    refusal = _refusal(loop, facts, rules, None)
     text = sentences.probe(facts, loop.rung, facts.now - loop.since, refusal)
     if refusal or rules.mode is not Mode.ACT:
-        return _say(loop, f"probe:{refusal}", Decision(facts.now, Kind.RECOMMEND, text))
+        key = f"probe:{refusal.partition(' lasts')[0]}"
+        return _say(loop, key, Decision(facts.now, Kind.RECOMMEND, text))
     moved = _move(loop, facts, AS_FOUND, loop.as_found, Purpose.PROBE)
     moved = replace(moved, standing=now_worth)
     return moved, Decision(facts.now, Kind.PROBE, text, rung=AS_FOUND, settings=loop.as_found)
@@ -448,7 +543,7 @@ def _verify_probe(
         )
         return done, Decision(facts.now, Kind.RECOVERED, text, rung=AS_FOUND, gain=measured)
     failed = measured is not None and enough and measured.high < goal
-    if not failed and waited < rules.verify:
+    if not failed and waited < (rules.verify if enough else PATIENCE * rules.verify):
         return loop, None
     wait = min(rules.max_backoff, 2 * max(loop.probe_wait, rules.probe_after))
     text = sentences.probe_failed(facts, loop.previous_rung, measured, wait)

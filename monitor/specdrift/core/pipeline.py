@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from specdrift import conventions as names
 from specdrift.core import detector, sentences
+from specdrift.core.cost import Ledger, account
 from specdrift.core.detector import ChartPhase, ChartState, DetectorConfig, Observation, Signal
 from specdrift.core.diagnosis import Diagnosis, Evidence, diagnose
 from specdrift.core.economics import (
@@ -44,6 +45,8 @@ SMALLEST_SHARE_SPREAD = 0.02
 # While an alarm is young its cause is looked at again: other classes may follow.
 REVISED_WINDOWS = 30
 OFF_KEY = "off"
+# Nothing read for so many scrape intervals: what is remembered says nothing of now.
+STALE_WINDOWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Recent:
     time_to_first_token: Histogram | None = None
     class_output_tokens: Mapping[str, float] = field(default_factory=dict)
     class_step_seconds: Mapping[str, float] = field(default_factory=dict)
+    class_request_steps: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class PipelineState:
     home_steps: float = 0.0
     restarted_at: float | None = None
     last_state: str = WindowState.FIRST.value
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 def ingest(
@@ -120,19 +125,45 @@ def ingest(
         return state, ()
     state = replace(state, last_state=_overall(windows).value)
     key = context.config_key or _key_from(windows)
-    restarted = [w for w in windows if w.state is WindowState.RESTARTED]
-    if restarted or (key and key != state.recent_key):
+    # One replica of many that restarts loses its own window, no more.
+    restarts = [w for w in windows if w.state is WindowState.RESTARTED]
+    restarted = 2 * len(restarts) >= len(windows) and bool(restarts)
+    if restarted or (key and key != state.recent_key) or _is_stale(state, windows, context):
         state = replace(
             state,
             recent=(),
             recent_key=key or state.recent_key,
-            restarted_at=max(w.end for w in restarted) if restarted else state.restarted_at,
+            restarted_at=max(w.end for w in restarts) if restarted else state.restarted_at,
         )
-    good = [w for w in windows if w.state in _MEASURABLE]
+    if in_force := key or state.recent_key:
+        off = in_force == OFF_KEY
+        ledger = account(state.ledger, windows, in_force, reference(state), off=off)
+        state = replace(state, ledger=ledger)
+    measurable = [w for w in windows if w.state in _MEASURABLE]
+    good = [w for w in measurable if key is not None and _key_of_window(w) == key]
+    state = _learn_elsewhere(state, [w for w in measurable if w not in good])
     shares = _shares(good, context.blended)
     if good and key:
         state = _remember(state, good, shares, key, context)
-    return _step_charts(state, windows, good, shares, key, bool(restarted), context)
+    return _step_charts(state, windows, good, shares, key, restarted, context)
+
+
+def _is_stale(state: PipelineState, windows: Sequence[Window], context: Context) -> bool:
+    """Tell whether what is remembered is too old to judge by: nothing was read since."""
+    if not state.recent or any(w.state in _MEASURABLE for w in windows):
+        return False
+    age = max(w.end for w in windows) - state.recent[-1].time
+    return age > STALE_WINDOWS * context.detector.scrape_interval
+
+
+def _learn_elsewhere(state: PipelineState, windows: Sequence[Window]) -> PipelineState:
+    """Learn the step times of replicas that run another config: one that is off tells T(B, 0)."""
+    tables = dict(state.step_times)
+    for window in windows:
+        key, row = _key_of_window(window), speed_row(window)
+        if key is not None and row is not None:
+            tables[key] = tables.get(key, StepTimes()).add(row)
+    return replace(state, step_times=tables) if windows else state
 
 
 _MEASURABLE = (WindowState.OK, WindowState.NO_TRAFFIC, WindowState.SPECULATION_OFF)
@@ -148,12 +179,20 @@ def _overall(windows: Sequence[Window]) -> WindowState:
 
 
 def _key_from(windows: Sequence[Window]) -> str | None:
-    """Return the config key the page shows, None when no instance answered."""
+    """Return the config key most of the work ran under, None when no instance answered."""
+    weights: dict[str, float] = {}
     for window in windows:
-        if window.state is WindowState.SPECULATION_OFF:
-            return OFF_KEY
-        if window.spec is not None or window.state is WindowState.K_CHANGED:
-            return f"{window.method or 'unknown'}:{window.num_speculative_tokens or 'unknown'}"
+        key = _key_of_window(window)
+        if key is not None:
+            weights[key] = weights.get(key, 0.0) + 1.0 + (window.request_steps or 0.0)
+    return max(sorted(weights), key=lambda k: weights[k], default=None)
+
+
+def _key_of_window(window: Window) -> str | None:
+    if window.state is WindowState.SPECULATION_OFF:
+        return OFF_KEY
+    if window.spec is not None or window.state is WindowState.K_CHANGED:
+        return f"{window.method or 'unknown'}:{window.num_speculative_tokens or 'unknown'}"
     return None
 
 
@@ -163,6 +202,8 @@ def _shares(windows: Sequence[Window], blended: bool) -> dict[str, SpecCounters]
     for window in windows:
         if window.by_class and not blended:
             for c in window.by_class:
+                if c.num_speculative_tokens not in (None, window.num_speculative_tokens):
+                    continue  # counted at another K: not comparable
                 totals[c.traffic_class] = add_spec(totals.get(c.traffic_class, NO_SPEC), c.spec)
         elif window.spec is not None and (blended or not window.class_output_tokens):
             name = names.CLASS_DEFAULT
@@ -194,6 +235,7 @@ def _remember(
         merge(w.time_to_first_token for w in windows).histogram,
         _summed([w.class_output_tokens for w in windows]),
         _summed([w.class_step_seconds for w in windows]),
+        _summed([w.class_request_steps for w in windows]),
     )
     state = replace(state, recent=(*state.recent, recent)[-KEEP:], recent_key=key)
     if row is None:
@@ -238,7 +280,10 @@ def _step_charts(
 ) -> tuple[PipelineState, tuple[AlarmRecord, ...]]:
     if key is None or key == OFF_KEY:
         return state, ()
-    start, end = min(w.start for w in windows), max(w.end for w in windows)
+    spans = good or [w for w in windows if w.state is WindowState.RESTARTED]
+    if not spans:
+        return state, ()
+    start, end = min(w.start for w in spans), max(w.end for w in spans)
     charts, alarms = dict(state.charts), dict(state.alarms)
     base = dict(state.base_shares)
     fired: list[tuple[str, str, Signal]] = []
@@ -247,12 +292,11 @@ def _step_charts(
         chart_key = f"{name}|{key}"
         chart = charts.get(chart_key, ChartState())
         spec = NO_SPEC if restarted else shares.get(name, NO_SPEC)
-        if not restarted and not good:
-            continue
         observation = Observation(
             start, end, spec.drafts, spec.draft_tokens, spec.accepted_tokens, restarted
         )
-        if chart.phase is ChartPhase.LEARNING and not restarted:
+        at_home = context.home_key in (None, key)
+        if chart.phase is ChartPhase.LEARNING and not restarted and at_home:
             old = base.get(name, Share(name, 0.0, 0.0))
             base[name] = Share(
                 name,
@@ -274,6 +318,7 @@ def _step_charts(
             alarms.pop(chart_key, None)
         else:
             alarms[chart_key] = record
+    alarms = {k: a for k, a in alarms.items() if charts[k].alarm is not None}
     return _revised(replace(state, alarms=alarms), context), tuple(records)
 
 
@@ -356,6 +401,7 @@ def class_views(
         view = ClassView(
             name,
             acceptance=share.acceptance if share else None,
+            draft_tokens=share.draft_tokens if share else 0.0,
             baseline=chart.baseline.acceptance if chart and chart.baseline else None,
         )
         record = state.alarms.get(chart_key)
@@ -413,12 +459,18 @@ def current_benefit(state: PipelineState, since: float = -math.inf) -> Estimate 
     """Return the measured speedup over the last windows after `since`, None when unknown."""
     if state.recent_key == OFF_KEY:
         return None
-    return speedup(recent_rows(state, since)[-RECENT_ROWS:], reference(state))
+    rows = [r.row for r in _lately(state, since) if r.row is not None]
+    return speedup(rows[-RECENT_ROWS:], reference(state))
+
+
+def _lately(state: PipelineState, since: float) -> list[Recent]:
+    """Return the windows that say something of now: of the last few, those with traffic."""
+    return [r for r in state.recent[-2 * RECENT_ROWS :] if r.row is not None and r.time > since]
 
 
 def current_point(state: PipelineState, since: float = -math.inf) -> Operating | None:
     """Return the operating point over the last windows after `since`."""
-    chosen = [r for r in state.recent if r.row is not None and r.time > since][-RECENT_ROWS:]
+    chosen = _lately(state, since)[-RECENT_ROWS:]
     spec = NO_SPEC
     for recent in chosen:
         if recent.spec is not None:

@@ -90,6 +90,7 @@ class ClassView:
 
     Attributes:
         acceptance: Recent acceptance; None without traffic.
+        draft_tokens: Recent draft tokens, what `acceptance` rests on.
         side: "drop" or "rise" while an alarm stands, else None.
         windows_since_alarm: Windows with traffic after the alarm.
         settled: The level since the alarm has stopped moving.
@@ -99,6 +100,7 @@ class ClassView:
     traffic_class: str
     acceptance: float | None = None
     baseline: float | None = None
+    draft_tokens: float = 0.0
     side: str | None = None
     cause: str | None = None
     evidence: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specdrift.conventions import CLASS_DEFAULT
 
 if TYPE_CHECKING:
+    from specdrift.core.benefit import Run
     from specdrift.core.economics import Estimate
     from specdrift.core.estimators import MixChange
     from specdrift.core.pipeline import AlarmRecord
@@ -75,9 +76,11 @@ def _cause(facts: Facts, drifted: ClassView | None) -> str:
     return "no class has traffic"
 
 
-def act(facts: Facts, drifted: ClassView | None, rung: Alternative, refusal: str) -> str:
-    """Return the sentence of an action or a recommendation."""
-    verb = "Recommend" if refusal else "Switch to"
+def act(
+    facts: Facts, drifted: ClassView | None, rung: Alternative, refusal: str, *, acts: bool
+) -> str:
+    """Return the sentence of an action (`acts`, and no refusal) or of a recommendation."""
+    verb = "Switch to" if acts and not refusal else "Recommend"
     gain = (
         f"{rung.rung} should gain {rung.gain:+.0%}"
         if rung.gain is not None
@@ -88,7 +91,7 @@ def act(facts: Facts, drifted: ClassView | None, rung: Alternative, refusal: str
     if rung.gain and rung.gain > 0 and facts.rollout.seconds:
         text += f", which pays its restart of {span(facts.rollout.seconds)} back in "
         text += span(facts.rollout.seconds / rung.gain)
-    if refusal:
+    if refusal and acts:
         text += f". Not done: {refusal}"
     return text + "."
 
@@ -117,6 +120,14 @@ def floor(facts: Facts, level: float, choice: Choice) -> str:
     return (
         f"Recommend a trial without speculation for {facts.workload}: acceptance below the floor "
         f"of {level:.2f} ({', '.join(low)}); {benefit(facts)}{_reasons(choice)}."
+    )
+
+
+def paused(facts: Facts, rung: str, mode: str) -> str:
+    """Return the sentence of a verification that waits because acting was taken away."""
+    return (
+        f"Hold {facts.workload} with {rung} in force: it was not verified yet, and mode {mode} "
+        "changes nothing; judged afresh when mode is act again."
     )
 
 
@@ -192,3 +203,19 @@ def alarm(record: AlarmRecord) -> str:
     if s.changed_with_deployment:
         text += ", changed with the deployment"
     return f"{text} ({'; '.join(record.evidence)})."
+
+
+def benefit_run(run: Run, zero: float) -> str:
+    """Return what speculation was worth over a stretch of a recording that began at `zero`."""
+    text = f"{run.verdict} to {run.end - zero:.1f} s: "
+    if run.speedup is not None:
+        text += f"{ratio(run.speedup)} of plain decoding"
+    else:
+        text += "not known (too few windows at a load that the reference has)"
+    if run.acceptance is not None:
+        text += f", acceptance {run.acceptance:.2f}"
+    if run.running is not None:
+        text += f", {run.running:.0f} running"
+    if run.others:
+        text += f" ({run.slices - run.others} of {run.slices} slices by themselves)"
+    return text

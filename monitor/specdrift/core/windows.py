@@ -6,12 +6,18 @@ everything downstream asks for the state before it reads a number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from specdrift import conventions as names
-from specdrift.core.engines.model import ClassCounters, EngineCounters, Histogram, SpecCounters
+from specdrift.core.engines.model import (
+    ClassCounters,
+    ClassSteps,
+    EngineCounters,
+    Histogram,
+    SpecCounters,
+)
 from specdrift.core.latency import merge, subtract
 
 
@@ -63,6 +69,7 @@ class Window:
     by_class: tuple[ClassWindow, ...] = ()
     class_output_tokens: Mapping[str, float] = field(default_factory=dict)
     class_step_seconds: Mapping[str, float] = field(default_factory=dict)
+    class_request_steps: Mapping[str, float] = field(default_factory=dict)
     generation_tokens: float | None = None
     first_tokens: float | None = None
     requests_finished: float | None = None
@@ -176,9 +183,14 @@ def _state(
     spec = window.spec
     if spec is None:
         return WindowState.FIRST
-    if spec.accepted_tokens > spec.draft_tokens or min(spec.drafts, spec.draft_tokens) < 0:
+    if not _consistent(spec):
         return WindowState.MISSING
     return WindowState.OK if spec.draft_tokens > 0 else WindowState.NO_TRAFFIC
+
+
+def _consistent(spec: SpecCounters) -> bool:
+    counts = (spec.drafts, spec.draft_tokens, spec.accepted_tokens, *spec.accepted_per_position)
+    return min(counts) >= 0 and spec.accepted_tokens <= spec.draft_tokens
 
 
 def _difference(
@@ -206,7 +218,8 @@ def _difference(
         time_per_output_token=_latency(before, after, names.TAP_TPOT, "time_per_output_token"),
         time_to_first_token=_latency(before, after, names.TAP_TTFT, "time_to_first_token"),
         queue_time=_latency(before, after, names.TAP_QUEUE, "queue_time"),
-        class_step_seconds=_class_step_seconds(before, after),
+        class_step_seconds=_by_class(before, after, lambda c: c.request_step_seconds),
+        class_request_steps=_by_class(before, after, lambda c: c.request_steps),
     )
 
 
@@ -215,7 +228,8 @@ def _minus(after: float | None, before: float | None, base: EngineCounters) -> f
         return None
     if before is None:
         return after if base is EMPTY else None
-    return after - before
+    # One family alone began anew (multiprocess mode): its count in this window is unknown.
+    return after - before if after >= before else None
 
 
 def _spec_difference(before: EngineCounters, after: EngineCounters) -> SpecCounters | None:
@@ -269,7 +283,7 @@ def _class_differences(
             accepted_per_position=(base.accepted_per_position + (0.0,) * size)[:size],
         )
         windows.append(ClassWindow(*key, subtract_spec(padded, counters.spec)))
-    return tuple(w for w in windows if w.spec.draft_tokens > 0)
+    return tuple(w for w in windows if w.spec.draft_tokens > 0 and _consistent(w.spec))
 
 
 def _latency(
@@ -288,11 +302,12 @@ def _latency(
     return subtract(getattr(before, own), getattr(after, own)).histogram
 
 
-def _class_step_seconds(before: EngineCounters, after: EngineCounters) -> dict[str, float]:
-    """Return request-step seconds by class: what each class occupied the engine for."""
+def _by_class(
+    before: EngineCounters, after: EngineCounters, count: Callable[[ClassSteps], float]
+) -> dict[str, float]:
+    """Return request-steps or their seconds by class: what each class occupied the engine for."""
     totals: dict[str, float] = {}
     for sign, counters in ((1.0, after), (-1.0, before)):
         for c in counters.class_steps:
-            old = totals.get(c.traffic_class, 0.0)
-            totals[c.traffic_class] = old + sign * c.request_step_seconds
+            totals[c.traffic_class] = totals.get(c.traffic_class, 0.0) + sign * count(c)
     return {name: max(0.0, value) for name, value in totals.items()}

@@ -117,6 +117,7 @@ def _process(
         folder=folder,
         environment=target.environment,
         engine_version=source.engine_version,
+        stop_grace=target.stop_grace,
         die_with_parent=die_with_parent,
     )
 
@@ -124,6 +125,13 @@ def _process(
 def _check_rungs(policy: Policy, version: str | None) -> None:
     """Refuse a rung that would crash the engine, before anything is touched."""
     for index, rung in enumerate(policy.spec.rungs):
+        if rung.classes or rung.route is not None:
+            raise PolicyError(
+                "a rung cannot be carried out here",
+                where=f"field spec.rungs.{index}",
+                why="a restart changes every class; single classes need routing or the tap",
+                hint="leave classes and route out",
+            )
         if rung.speculative_config is None:
             continue
         try:

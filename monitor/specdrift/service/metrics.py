@@ -73,6 +73,7 @@ class StateCollector(Collector):
             return
         yield from self._workload(state)
         yield from self._charts(state)
+        yield _cost(state)
         counter = CounterMetricFamily(
             names.CONTROLLER_ACTIONS,
             "Decisions that changed or judged the configuration in force",
@@ -157,6 +158,20 @@ class StateCollector(Collector):
                 if value is not None:
                     intervals.add_metric([*labels, _drop(state, i)], value)
         yield from (phases, baseline, cusum, intervals)
+
+
+def _cost(state: StateView) -> Metric:
+    gauge = GaugeMetricFamily(
+        names.CONTROLLER_COST,
+        "Dollars per million output tokens over about the last hour; busy: of time with a request "
+        "running, billed: of all time",
+        labels=[names.LABEL_WORKLOAD, names.LABEL_CLASS, names.LABEL_BASIS],
+    )
+    for one in state.cost.classes if state.cost is not None else ():
+        if one.dollars_per_million_tokens is not None:
+            labels = [state.workload, one.name, one.basis]
+            gauge.add_metric(labels, one.dollars_per_million_tokens)
+    return gauge
 
 
 def _sides(one: ClassStateView) -> tuple[tuple[Side, tuple[float | None, ...]], ...]:

@@ -50,6 +50,10 @@ class Actuator(Protocol):
         """Make `settings` the config in force; returns how far that is."""
         ...
 
+    def running(self) -> bool:
+        """Tell whether the workload runs at all, whatever its config."""
+        ...
+
     def status(self) -> Rollout:
         """Return how the workload is, asking for nothing."""
         ...

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from specdrift.adapters.exposition import parse_exposition
 from specdrift.adapters.trace import TraceScrape
+from specdrift.core import benefit as benefits
 from specdrift.core import loop as loops
 from specdrift.core import pipeline as pipes
 from specdrift.core.attribution import Attribution
+from specdrift.core.benefit import Run, Slice
 from specdrift.core.detector import DetectorConfig
-from specdrift.core.engines.registry import read_page, wanted
+from specdrift.core.economics import StepTimes
 from specdrift.core.loop import Decision
 from specdrift.core.pipeline import AlarmRecord, Context, PipelineState
 from specdrift.core.policy import Facts, Mode, Rollout, Rules
 from specdrift.core.records import Change, Labels, RequestRecord
 from specdrift.core.windows import Snapshot, Window, WindowState, window_between
-from specdrift.errors import TargetError
+from specdrift.service.recorded import snapshots_of
 
 # How long after a change was complete an alarm still counts as found because of it.
 CREDIT_SECONDS = 60.0
@@ -41,6 +42,8 @@ class Replay:
         found: Changes of the labels with their delays; empty without labels.
         false_alarms: Alarms that no change of the labels explains; None without labels.
         unattributed: Share of draft tokens the request log does not account for; None without it.
+        benefit: What speculation was worth, every few seconds; None without a reference.
+        benefit_runs: The same by stretches of one verdict.
     """
 
     scrapes: int
@@ -54,6 +57,8 @@ class Replay:
     found: tuple[Found, ...] = ()
     false_alarms: int | None = None
     unattributed: float | None = None
+    benefit: tuple[Slice, ...] | None = None
+    benefit_runs: tuple[Run, ...] = ()
 
 
 def replay(
@@ -64,6 +69,7 @@ def replay(
     requests: Sequence[RequestRecord] = (),
     labels: Labels | None = None,
     workload: str = "trace",
+    reference: StepTimes | None = None,
 ) -> Replay:
     """Run a recording through windows, charts, diagnosis and decisions.
 
@@ -73,7 +79,7 @@ def replay(
     rules = replace(rules, mode=Mode.RECOMMEND)
     charts = max(1, len({r.traffic_class for r in requests}))
     context = Context(replace(detector, charts=charts), blended=not requests)
-    runner = _Runner(context, rules, workload, requests)
+    runner = _Runner(context, rules, workload, requests, reference)
     for scrape in scrapes:
         runner.take(scrape)
     return runner.result(labels)
@@ -83,7 +89,12 @@ class _Runner:
     """Walks through a recording one scrape at a time."""
 
     def __init__(
-        self, context: Context, rules: Rules, workload: str, requests: Sequence[RequestRecord]
+        self,
+        context: Context,
+        rules: Rules,
+        workload: str,
+        requests: Sequence[RequestRecord],
+        reference: StepTimes | None,
     ) -> None:
         self._context = context
         self._rules = rules
@@ -91,7 +102,10 @@ class _Runner:
         self._requests = requests
         self._attribution: Attribution | None = None
         self._good: dict[str, Snapshot] = {}
-        self._pipeline = PipelineState()
+        self._reference = reference
+        known = {pipes.OFF_KEY: reference} if reference is not None else {}
+        self._pipeline = PipelineState(step_times=known)
+        self._seen: list[Window] = []
         self._loop = loops.begin({}, 0.0)
         self._alarms: list[AlarmRecord] = []
         self._decisions: list[Decision] = []
@@ -101,7 +115,7 @@ class _Runner:
 
     def take(self, scrape: TraceScrape) -> None:
         self._times.append(scrape.t)
-        snapshots = _snapshots(scrape)
+        snapshots = snapshots_of(scrape)
         if any(s.counters is None for s in snapshots):
             self._failed += 1
         windows = []
@@ -110,6 +124,8 @@ class _Runner:
             if snapshot.counters is not None:
                 self._good[snapshot.instance] = snapshot
             windows.append(self._by_class(window))
+            if self._reference is not None:
+                self._seen.append(window)
         self._windows += sum(w.state is WindowState.OK for w in windows)
         self._pipeline, alarms = pipes.ingest(self._pipeline, windows, self._context)
         mix = pipes.mix_change(
@@ -152,6 +168,10 @@ class _Runner:
         """Return what was found, scored against the labels if there are any."""
         changes = labels.changes() if labels is not None else ()
         found, false = _score(changes, self._alarms)
+        slices = runs = None
+        if self._reference is not None:
+            slices = benefits.timeline(self._seen, self._reference)
+            runs = benefits.runs(slices, self._reference)
         share = max(0.0, 1 - self._attributed / self._total) if self._total > 0 else None
         return Replay(
             scrapes=len(self._times),
@@ -165,19 +185,9 @@ class _Runner:
             found=found,
             false_alarms=false if labels is not None else None,
             unattributed=share,
+            benefit=slices,
+            benefit_runs=runs or (),
         )
-
-
-def _snapshots(scrape: TraceScrape) -> list[Snapshot]:
-    if scrape.exposition is None:
-        return [Snapshot("trace", scrape.t, None, scrape.error or "no page")]
-    try:
-        found = read_page(parse_exposition(scrape.exposition, wanted, where="trace"))
-    except TargetError as error:
-        return [Snapshot("trace", scrape.t, None, str(error))]
-    if len(found) == 1:
-        return [Snapshot("trace", scrape.t, found[0])]
-    return [Snapshot(f"trace#{c.model_name}/{c.engine}", scrape.t, c) for c in found]
 
 
 def _score(

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specdrift import __version__
-from specdrift.config import Policy
-from specdrift.core import economics, latency
+from specdrift.config import Policy, prices
+from specdrift.conventions import CLASS_DEFAULT
+from specdrift.core import cost, economics, latency
 from specdrift.core import pipeline as pipes
 from specdrift.core.detector import BANK, ChartState, DetectorConfig
 from specdrift.core.economics import Estimate
@@ -20,7 +22,6 @@ from specdrift.core.estimators import Share
 from specdrift.core.loop import Decision, LoopState
 from specdrift.core.pipeline import PipelineState, Recent
 from specdrift.core.policy import ClassView, Facts, Rules
-from specdrift.core.prices import gpu_dollars_per_hour
 from specdrift.core.windows import WindowState
 from specdrift.service.views import DOCUMENT_STATE, PointView, StateView
 
@@ -78,7 +79,7 @@ def state_view(
             if last is not None
             else previous
         ),
-        "cost": _cost(policy, recent, facts.benefit),
+        "cost": _cost(policy, pipeline, facts.benefit),
     }
     return StateView.model_validate(view).model_dump_json()
 
@@ -224,9 +225,9 @@ def _class_point(
 def _class_cost(
     name: str, recent: tuple[Recent, ...], price: float | None, gpus: float
 ) -> float | None:
-    """Return a class's share of request-step seconds x GPU time, per million of its tokens."""
-    used = sum(r.class_step_seconds.get(name, 0.0) for r in recent)
-    every = sum(sum(r.class_step_seconds.values()) for r in recent)
+    """Return a class's share of request-steps x GPU time, per million of its tokens."""
+    used = sum(r.class_request_steps.get(name, 0.0) for r in recent)
+    every = sum(sum(r.class_request_steps.values()) for r in recent)
     tokens = sum(r.class_output_tokens.get(name, 0.0) for r in recent)
     seconds = sum(r.seconds for r in recent)
     if price is None or every <= 0 or tokens <= 0:
@@ -271,18 +272,35 @@ def _tokens_per_second(recent: tuple[Recent, ...]) -> float | None:
 
 
 def _price(policy: Policy) -> tuple[float | None, float]:
-    cost = policy.spec.cost
-    return gpu_dollars_per_hour(cost.gpu, cost.dollars_per_gpu_hour), cost.gpus
+    told = policy.spec.cost
+    return told.price.dollars_per_gpu_hour, told.gpus
 
 
-def _cost(policy: Policy, recent: tuple[Recent, ...], benefit: Estimate | None) -> Row | None:
-    price, gpus = _price(policy)
-    if price is None:
+def _cost(policy: Policy, pipeline: PipelineState, benefit: Estimate | None) -> Row | None:
+    told, price = policy.spec.cost, policy.spec.cost.price.dollars_per_gpu_hour
+    if told.gpu is None and price is None:
         return None
-    rate = _tokens_per_second(recent)
-    return {
-        "gpu": policy.spec.cost.gpu,
+    gpus = told.gpus
+    about: Row = {
+        "gpu": told.gpu,
         "gpus": gpus,
+        "price_source": told.price.source or None,
+        "price_verified": told.price.verified,
+        "unknown_because": told.price.unknown_because,
+        "apis": [asdict(api) for api in prices().apis.values()],
+    }
+    if price is None:
+        return about
+    ledger, key = pipeline.ledger, pipeline.recent_key
+    off = key == pipes.OFF_KEY
+    classes = cost.by_class(ledger, key, price, gpus, CLASS_DEFAULT, off=off)
+    rate = _tokens_per_second(pipeline.recent[-POINT_WINDOWS:])
+    return {
+        **about,
+        "busy_share": cost.busy_share(ledger, key),
+        "total": [asdict(one) for one in cost.totals(ledger, key, price, gpus, off=off)],
+        "classes": [asdict(one) for one in classes],
+        "methods": [asdict(o) for o in cost.by_method(ledger, price, gpus, pipes.OFF_KEY)],
         "dollars_per_gpu_hour": price,
         "dollars_per_million_tokens": (
             economics.cost_per_million_tokens(price, gpus, rate) if rate else None

@@ -15,7 +15,7 @@ from specdrift.core import pipeline as pipes
 from specdrift.core.economics import StepTimes
 from specdrift.core.loop import Decision, LoopState, Phase
 from specdrift.core.pipeline import AlarmRecord, Context, PipelineState
-from specdrift.core.policy import Facts, Mode, Rollout, Rules
+from specdrift.core.policy import AS_FOUND, Facts, Mode, Rollout, Rules
 from specdrift.core.sentences import alarm as alarm_sentence
 from specdrift.core.windows import Snapshot, Window, WindowState, window_between
 from specdrift.errors import ActuationError, StoreError
@@ -56,8 +56,8 @@ class Memory:
     pipeline: PipelineState
     loop: LoopState
     version: str | None = None
-    restarts_seen: float | None = None
     version_changed: bool = False
+    home_key: str | None = None
 
 
 def restore(ports: Ports, now: float, rules: Rules) -> Memory:
@@ -65,14 +65,29 @@ def restore(ports: Ports, now: float, rules: Rules) -> Memory:
     text = ports.store.document(DOCUMENT_MEMORY)
     if text is not None:
         try:
-            return checkpoint.load(Memory, text)
+            memory = checkpoint.load(Memory, text)
         except StoreError as error:
             ports.narrator.tell(now, "lost", str(error))
+        else:
+            return _met_again(memory, ports, now)
     found = ports.actuator.as_found() if ports.actuator is not None else None
     loop = loops.begin(found or {}, now)
     if text is not None and ports.actuator is not None:
         loop = loops.adopt(loop, ports.actuator.live(), now, rules)
     return Memory({}, PipelineState(), loop)
+
+
+def _met_again(memory: Memory, ports: Ports, now: float) -> Memory:
+    """Return the memory for a workload as it is now; its operator may have changed it meanwhile."""
+    if ports.actuator is None:
+        return memory
+    found = ports.actuator.as_found() or {}
+    if found == memory.loop.as_found:
+        return memory
+    ports.narrator.tell(
+        now, "changed", "The workload's own speculative config was changed: taken as the original."
+    )
+    return replace(memory, loop=loops.begin(found, now), home_key=None)
 
 
 class Controller:
@@ -96,13 +111,18 @@ class Controller:
         windows = self._windows(snapshots)
         memory = self._meet(snapshots, windows)
         pipeline, alarms = pipes.ingest(memory.pipeline, windows, self._context(memory))
+        memory = _with_home(memory, pipeline, windows)
         mix = pipes.mix_change(
             pipeline, rules.smallest_drop, standing=loops.MIX in memory.loop.said
         )
-        facts = self._facts(now, pipeline, memory.loop, rollout, mix, rules)
+        facts = self._facts(now, pipeline, memory, rollout, mix, rules)
         loop, decision = loops.advance(memory.loop, facts, rules)
-        before, self.memory = memory.loop, replace(memory, pipeline=pipeline, loop=loop)
-        self._record(now, facts, rules, before, alarms, decision)
+        before, self.memory = self.memory, replace(memory, pipeline=pipeline, loop=loop)
+        try:
+            self._record(now, facts, rules, before.loop, alarms, decision)
+        except StoreError:
+            self.memory = before  # what is not on disk did not happen: the next window spans both
+            raise
         if loop.phase is Phase.ROLLOUT:
             self._rollout()  # the intent is on disk: take the first step at once
         self._tell(alarms, decision)
@@ -118,12 +138,14 @@ class Controller:
         self.ports.store.put_document(DOCUMENT_MEMORY, checkpoint.dump(self.memory))
 
     def adopt(self) -> None:
-        """Make what should be in force so: starts an engine that is not running yet.
+        """Start an engine that does not run; in act mode, give it the config it should have.
 
         Raises:
             ActuationError: It cannot be started.
         """
         if self.ports.actuator is None:
+            return
+        if self.policy.mode is not Mode.ACT and self.ports.actuator.running():
             return
         loop = self.memory.loop
         rollout = self.ports.actuator.ensure(loop.settings, f"{self.workload}-{loop.plan}")
@@ -183,11 +205,13 @@ class Controller:
 
     def _context(self, memory: Memory) -> Context:
         classes = {key.rsplit("|", 1)[0] for key in memory.pipeline.charts}
-        own = memory.loop.phase in (Phase.ROLLOUT, Phase.VERIFYING)
+        began, done = memory.pipeline.restarted_at, memory.loop.last_action
+        patience = self.policy.spec.safety.rollout_timeout
+        own = began is not None and done is not None and 0 <= began - done <= patience
         charts = max(1, len(classes), len(self.policy.spec.classes))
         return Context(
             detector=self.policy.detector_config(charts),
-            home_key=config_key(memory.loop.as_found) if memory.loop.as_found else None,
+            home_key=_home(memory),
             own_restart=own,
             version_changed=memory.version_changed,
         )
@@ -196,12 +220,12 @@ class Controller:
         self,
         now: float,
         pipeline: PipelineState,
-        loop: LoopState,
+        memory: Memory,
         rollout: Rollout,
         mix: str | None,
         rules: Rules,
     ) -> Facts:
-        home = config_key(loop.as_found) if loop.as_found else None
+        loop, home = memory.loop, _home(memory)
         classes = pipes.class_views(pipeline, home, rules.smallest_drop)
         alarms = [c.alarm_time for c in classes if c.alarm_time is not None]
         # Judge on windows after the youngest alarm only: what came before is another regime.
@@ -254,6 +278,23 @@ class Controller:
             self.ports.narrator.tell(record.signal.time, kind, alarm_sentence(record))
         if decision is not None:
             self.ports.narrator.tell(decision.time, decision.kind.value, decision.sentence)
+
+
+def _home(memory: Memory) -> str | None:
+    """Return the key of the original config: as its page showed it, else as its argv says."""
+    if memory.home_key is not None or not memory.loop.as_found:
+        return memory.home_key
+    return config_key(memory.loop.as_found)
+
+
+def _with_home(memory: Memory, pipeline: PipelineState, windows: Sequence[Window]) -> Memory:
+    """Learn the original config's key from the first page seen while it is in force."""
+    loop = memory.loop
+    known = memory.home_key is not None or not pipeline.recent_key
+    asked = loop.phase is Phase.STEADY and loop.rung == AS_FOUND and bool(loop.as_found)
+    if known or not asked or not any(w.state is WindowState.OK for w in windows):
+        return memory
+    return replace(memory, home_key=pipeline.recent_key)
 
 
 def config_key(settings: Json) -> str:

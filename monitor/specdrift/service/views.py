@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -100,14 +100,56 @@ class LastDecisionView(View):
     sentence: str
 
 
+class CostShareView(Document):
+    """One class's or method's cost, on time with a request running ("busy") or all ("billed").
+
+    `share` is of request-steps (a method's: of time); dollars per hour are those of an hour of
+    that basis, `dollars_per_hour_gained` what speculation saves in it (negative: wastes).
+    """
+
+    name: str
+    basis: Literal["busy", "billed"]
+    share: Number = None
+    dollars_per_million_tokens: Number = None
+    dollars_per_hour: Number = None
+    dollars_per_hour_gained: Number = None
+
+
+class ApiPriceView(Document):
+    """What a hosted model costs, in dollars per million tokens, with date and source."""
+
+    name: str
+    input: Number = None
+    output: Number = None
+    cached_input: Number = None
+    read: str = ""
+    source: str = ""
+    verified: bool = False
+    nearest: str | None = None
+    note: str = ""
+
+
 class CostView(Document):
-    """What the hardware costs, and what speculation saves (negative: wastes) of it."""
+    """What the hardware costs, and what speculation saves (negative: wastes) of it.
+
+    `total`, `classes` (in the configuration in force) and `methods` are over about the last hour,
+    each on both bases; the numbers beside `dollars_per_gpu_hour` are of the last few windows.
+    `unknown_because` says why there is no price.
+    """
 
     gpu: str | None = None
     gpus: Number = None
     dollars_per_gpu_hour: Number = None
     dollars_per_million_tokens: Number = None
     dollars_per_hour_gained: Number = None
+    price_source: str | None = None
+    price_verified: bool = True
+    unknown_because: str | None = None
+    busy_share: Number = None
+    total: tuple[CostShareView, ...] = ()
+    classes: tuple[CostShareView, ...] = ()
+    methods: tuple[CostShareView, ...] = ()
+    apis: tuple[ApiPriceView, ...] = ()
 
 
 class StateView(Document):
