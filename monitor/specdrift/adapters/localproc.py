@@ -188,6 +188,9 @@ class LocalProcess:
             reason = f"the engine exited {when}: {self._last_words()}"
             self._failed = (plan, reason)
             return self._answer("failed", reason)
+        if self._group_alive():
+            self._signal(signal.SIGKILL)  # its workers still hold the GPU
+            return self._answer("in_progress", "the engine died; stopping its workers")
         served = self._served
         self._crashes += 1
         self._retry_at = now + min(LONGEST_BACKOFF_SECONDS, 2.0**self._crashes)
@@ -268,6 +271,8 @@ class LocalProcess:
                 str(raw["plan"]),
                 float(raw["spawned_at"]),
             )
+            if record.pid <= 1:  # to signal 0 or -1 is to signal a group, or everybody
+                raise ValueError(f"{record.pid} is no engine's process id")
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -298,7 +303,7 @@ class LocalProcess:
             os.killpg(self._record.pid, 0)
         except (ProcessLookupError, PermissionError):
             return False
-        return True
+        return _group_lives(self._record.pid)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._record is None:
@@ -348,6 +353,19 @@ def _is_alive(pid: int, started: int) -> bool:
         return started == 0
     fields = text.rsplit(")", 1)[1].split()
     return fields[0] != "Z" and int(fields[19]) == started
+
+
+def _group_lives(group: int) -> bool:
+    """Tell whether a process group has a member that is more than an unreaped entry."""
+    states = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[2]) == group:
+            states.append(fields[0])
+    return any(state != "Z" for state in states) if Path("/proc/self/stat").exists() else True
 
 
 def die_with_parent() -> None:
