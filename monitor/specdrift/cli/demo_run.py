@@ -208,7 +208,14 @@ def _verdict(options: DemoOptions, story: Story, teller: Teller, stopping: _Stop
         teller.tell(time.time(), "stopped", "stopped before the story's end")
         return EXIT_FAILED if options.headless else EXIT_OK
     if missing:
-        teller.tell(time.time(), "verdict", "not as the scenario calls for: " + "; ".join(missing))
+        text = "not as the scenario calls for: " + "; ".join(missing)
+        pace = story.tick_seconds()
+        if pace is not None and pace > 2 * DEMO_SCRAPE_SECONDS:
+            text += (
+                f" (this machine is too busy for the demo: one scrape every {pace:.1f} s, not "
+                f"every {DEMO_SCRAPE_SECONDS:g} s)"
+            )
+        teller.tell(time.time(), "verdict", text)
         return EXIT_FAILED
     teller.tell(time.time(), "verdict", "the loop did what the scenario calls for")
     return EXIT_OK

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Annotated
 
@@ -16,7 +18,10 @@ from specdrift.cli.replay import replay
 from specdrift.cli.run import run
 from specdrift.cli.simulate import CONTEXT_SETTINGS, simulate
 from specdrift.cli.watch import watch
-from specdrift.errors import EXIT_USAGE
+from specdrift.errors import EXIT_FAILED, EXIT_USAGE
+
+# What commands write elsewhere (the store, records) has errors of its own.
+OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 app = typer.Typer(
     name="specdrift",
@@ -54,7 +59,13 @@ def _root(
 
 def main() -> None:
     """Run `specdrift`."""
-    app()
+    try:
+        app()
+    except OSError as error:
+        if error.errno not in OUTPUT_ERRORS or error.filename is not None:
+            raise  # not the output: a bug, and it stays loud
+        print(f"specdrift: cannot write to the output: {error.strerror}", file=sys.stderr)
+        os._exit(EXIT_FAILED)  # the interpreter's own flush would fail again, with a traceback
 
 
 def kubectl_main() -> None:

@@ -67,13 +67,13 @@ def replay(
         for name, share in (("--smallest-drop", smallest_drop), ("--floor", floor)):
             if share is not None and not 0 < share < 1:
                 raise UsageError(f"{name} must be between 0 and 1", where=f"{share:g}")
-        interval = parse_duration(scrape_interval)
+        interval = parse_duration(scrape_interval, name="--scrape-interval")
         result = run_replay(
             read_trace(trace),
             DetectorConfig(
-                parse_duration(false_alarm_interval),
+                parse_duration(false_alarm_interval, name="--false-alarm-interval"),
                 smallest_drop,
-                parse_duration(phase_one),
+                parse_duration(phase_one, name="--phase-one"),
                 interval,
             ),
             Rules(floor=floor, smallest_drop=smallest_drop, scrape_interval=interval),
@@ -180,7 +180,9 @@ def as_lines(result: Replay) -> list[str]:
     told += [(d.time, d.kind.value, d.sentence) for d in result.decisions]
     lines += [f"{at(t)}  {kind:<9} {text}" for t, kind, text in sorted(told)]
     if not result.alarms:
-        lines.append("no alarm")
+        learned = any(c.baseline is not None for c in result.pipeline.charts.values())
+        why = "" if learned else ": no baseline was learned, Phase I takes more traffic than this"
+        lines.append(f"no alarm{why}")
     for f in result.found:
         found = f"alarm after {f.delay:.1f} s" if f.delay is not None else "no alarm"
         lines.append(f"{at(f.change.start)}  change    {f.change.what}: {found}")

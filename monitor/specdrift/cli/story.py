@@ -98,6 +98,9 @@ class Story:
     quiet_since: float | None = None
     loop: LoopState | None = None
     classes: tuple[str, ...] = field(default_factory=tuple)
+    first_tick: float | None = None
+    last_tick: float | None = None
+    ticks: int = 0
 
     def begins(self, zero: float) -> None:
         """Say when scenario time was zero."""
@@ -118,6 +121,9 @@ class Story:
     ) -> None:
         """Take in one tick."""
         self.loop = loop
+        self.first_tick = now if self.first_tick is None else self.first_tick
+        self.last_tick = now
+        self.ticks += 1
         for record in alarms:
             self._alarm(record)
         if decision is not None:
@@ -215,6 +221,15 @@ class Story:
             found.append(f"ended with {self.loop.rung} in force after an undo")
         return found
 
+    def _has_begun(self) -> bool:
+        return self.onset is not None and (self.last_tick or self.started) >= self.onset
+
+    def tick_seconds(self) -> float | None:
+        """Return the mean seconds between ticks; None before the second."""
+        if self.first_tick is None or self.last_tick is None or self.ticks < 2:
+            return None
+        return (self.last_tick - self.first_tick) / (self.ticks - 1)
+
     def result(self) -> dict[str, Any]:
         """Return the demo's JSON object; times in wall-clock seconds since its start."""
 
@@ -225,7 +240,7 @@ class Story:
             "scenario": self.scenario.name,
             "seed": self.resolved.seed,
             "simulated": True,
-            "onset": since(self.onset),
+            "onset": since(self.onset if self._has_begun() else None),
             "alarm": since(self.alarm),
             "action": since(self.action),
             "alarm_class": self.alarm_class,

@@ -315,7 +315,13 @@ def _better(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, boo
         return replace(loop, better_since=None), False
     since = facts.now if loop.better_since is None else loop.better_since
     loop = replace(loop, better_since=since)
-    return loop, facts.now - since >= PATIENCE * rules.confirm * rules.scrape_interval
+    return loop, _lasting(since, facts, rules)
+
+
+def _lasting(since: float | None, facts: Facts, rules: Rules) -> bool:
+    """Tell whether something stood for so long that it is no passing load."""
+    patience = PATIENCE * rules.confirm * rules.scrape_interval
+    return since is not None and facts.now - since >= patience
 
 
 def _below_floor(facts: Facts, rules: Rules) -> bool:
@@ -481,9 +487,9 @@ def _stand(loop: LoopState, facts: Facts, rules: Rules) -> tuple[LoopState, Deci
     loop, losing = _losing(loop, facts, rules)
     if facts.point is None or loop.probe_at is None:
         return loop, None  # no traffic: nothing to probe with
-    if losing:
+    if losing and _lasting(loop.losing_since, facts, rules):
         choice = choose(facts, rules, loop.rung, loop.as_found, _barred(loop, facts))
-        if choice.rung is not None:  # the fallback itself loses now, and another rung does not
+        if choice.rung is not None:  # the verified fallback loses now, and another rung does not
             return _take(loop, facts, rules, Trigger("fallback losing"), choice)
     if not losing and facts.now < loop.probe_at:
         return loop, None
