@@ -124,7 +124,7 @@ def ingest(
     if not windows:
         return state, ()
     state = replace(state, last_state=_overall(windows).value)
-    key = context.config_key or _key_from(windows)
+    key = context.config_key or _key_from(windows, state.recent_key)
     # One replica of many that restarts loses its own window, no more.
     restarts = [w for w in windows if w.state is WindowState.RESTARTED]
     restarted = 2 * len(restarts) >= len(windows) and bool(restarts)
@@ -178,14 +178,20 @@ def _overall(windows: Sequence[Window]) -> WindowState:
     return windows[0].state
 
 
-def _key_from(windows: Sequence[Window]) -> str | None:
-    """Return the config key most of the work ran under, None when no instance answered."""
+def _key_from(windows: Sequence[Window], present: str) -> str | None:
+    """Return the config key most of the work ran under, None when no instance answered.
+
+    The present one is kept while a third of the work runs under it: replicas of two configs that
+    share the load alike must not take turns.
+    """
     weights: dict[str, float] = {}
     for window in windows:
         key = _key_of_window(window)
         if key is not None:
             weights[key] = weights.get(key, 0.0) + 1.0 + (window.request_steps or 0.0)
-    return max(sorted(weights), key=lambda k: weights[k], default=None)
+    if weights.get(present, 0.0) >= sum(weights.values()) / 3 > 0:
+        return present
+    return max(sorted(weights), key=lambda k: (weights[k], k != OFF_KEY), default=None)
 
 
 def _key_of_window(window: Window) -> str | None:
