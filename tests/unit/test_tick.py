@@ -522,3 +522,19 @@ def test_modes_in_the_state_document(world: World, store: Store) -> None:
     run(watcher, world, 1)
     state = checkpoint.load_plain(store.documents["state"])
     assert (state["mode"], state["paused"], state["phase"]) == (Mode.ACT, False, "steady")
+
+
+def test_an_engine_that_cannot_be_seen_is_said_once_and_its_return_too(
+    world: World, store: Store
+) -> None:
+    told = Told()
+    watcher = controller(world, store, told)
+    run(watcher, world, 5)
+    world.reachable = False
+    run(watcher, world, 20)
+    world.reachable = True
+    run(watcher, world, 5)
+    assert [(kind, "llama" in text) for _, kind, text in told.lines] == [
+        ("down", True),
+        ("up", True),
+    ]

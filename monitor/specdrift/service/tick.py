@@ -126,6 +126,8 @@ class Controller:
         if loop.phase is Phase.ROLLOUT:
             self._rollout()  # the intent is on disk: take the first step at once
         self._tell(alarms, decision)
+        if before.loop.phase is not Phase.ROLLOUT:  # its own restarts are told as what they are
+            self._tell_reach(now, before.pipeline.last_state, pipeline.last_state, snapshots)
         return alarms, decision
 
     def observe(self) -> None:
@@ -278,6 +280,16 @@ class Controller:
             self.ports.narrator.tell(record.signal.time, kind, alarm_sentence(record))
         if decision is not None:
             self.ports.narrator.tell(decision.time, decision.kind.value, decision.sentence)
+
+    def _tell_reach(
+        self, now: float, before: str, after: str, snapshots: Sequence[Snapshot]
+    ) -> None:
+        down = WindowState.DOWN.value
+        if after == down != before:
+            why = next((s.error for s in snapshots if s.error), "it does not answer")
+            self.ports.narrator.tell(now, "down", f"Nothing can be seen of {self.workload}: {why}")
+        elif before == down != after:
+            self.ports.narrator.tell(now, "up", f"{self.workload} can be seen again.")
 
 
 def _home(memory: Memory) -> str | None:
