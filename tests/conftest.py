@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: tests run side by side
+
 import hypothesis
 import pytest
 

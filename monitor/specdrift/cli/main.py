@@ -59,6 +59,8 @@ def _root(
 
 def main() -> None:
     """Run `specdrift`."""
+    # It shares a machine with an engine, and its matrices are small: threads would only spin.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app()
     except OSError as error:
